@@ -195,7 +195,7 @@ def test_weights_on_the_command_line(tables: tuple[Path, Path], tmp_path: Path) 
     assert "harm" not in ran.out
     ran = run(*common, "--drop", "cost", "--point-weight", "balanced", "--out", tmp_path / "balanced")
     assert ran.code == 0, ran.err
-    assert "all classes of them count alike" in ran.out
+    assert "all classes have the same total weight" in ran.out
     assert "rows of class 'rare' have a negative value" not in ran.out
     values = pq.read_table(tmp_path / "balanced" / "values.parquet")["value"].to_numpy()
     np.testing.assert_allclose(values, MODEL.value(*VAL, point_weight="balanced").values, rtol=0, atol=1e-12)

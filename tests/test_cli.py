@@ -391,7 +391,7 @@ def test_correct_undoes_known_noise_without_clean_rows(here: Path) -> None:
     assert both.document["result"]["correction"]["after"]["positive_count"] > 0
     assert {"posterior.json", "corrector.json", "evaluation.csv"} <= set(os.listdir("two"))
     said = run(*arguments, "--noise-sigma", "0.5", "--fitted", "two/corrector.json", "--out", "three")
-    assert "averaged over what the points may have been" in said.out
+    assert "averaged over possible clean versions of the points" in said.out
 
 
 def test_categories_carry_no_noise(here: Path) -> None:

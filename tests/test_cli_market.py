@@ -66,7 +66,7 @@ def test_two_months(here: Path) -> None:
     assert not closed["closed_before"]
     assert sum(map(float, closed["payments"].values())) + float(closed["unallocated"]) == 900
     again = run("market", "close", "m.db", "2026-10", "--val", "val.csv")
-    assert "was closed before" in again.out
+    assert "was already closed" in again.out
     assert closed["payments"]["ann"] in again.out
     assert {**run("market", "close", "m.db", "2026-10", "--val", "val.csv", "--json").document} == {
         **closed,
@@ -181,7 +181,7 @@ def test_a_seller_withdraws_and_an_empty_round_is_closed(here: Path) -> None:
         ),
         (("open", "m.db", "two", "--val", "val.csv", "--budget", 1), 2, "Name it with --label"),
         (("open", "m.db", "two", "--val", "val.csv", "--budget", 1, *ROUND, "--cap", "x"), 2, "--cap"),
-        (("submit", "m.db", "one", "ann"), 2, "or say --withdraw"),
+        (("submit", "m.db", "one", "ann"), 2, "or use --withdraw"),
         (("submit", "m.db", "one", "ann", "ann.csv", "--withdraw"), 2, "not both"),
         (("submit", "m.db", "one", "ann", "gone.csv"), 2, "There is no file 'gone.csv'"),
         (("init", "new.db", "--locale", "xx"), 2, "--locale must be a locale that the Unicode CLDR knows"),
@@ -240,7 +240,7 @@ def test_a_changed_ledger_is_found_and_named(here: Path) -> None:
         database.execute("UPDATE shapshift_events SET seller = 'eve' WHERE seller = 'bob'")
     database.close()
     ran = run("market", "verify", "m.db")
-    assert (ran.code, "The ledger is not as it must be" in ran.err) == (5, True), ran.err
+    assert (ran.code, "The ledger fails its check" in ran.err) == (5, True), ran.err
     ran = run("market", "verify", "m.db", "--json")
     assert (ran.code, json.loads(ran.out)["ok"]) == (5, False)
 

@@ -425,7 +425,7 @@ def test_labels_that_no_seen_row_has_are_named() -> None:
         ({"groups": np.arange(30) % 3, "folds": 4}, "at least 4 of them. Got 3"),
         ({"groups": ["a"] * 29}, "one name for each of the 30 rows of 'X'"),
         ({"groups": ["a"] * 29 + [None]}, "missing"),
-        ({"times": np.ones(30)}, "at least 2 blocks of rows, of different times"),
+        ({"times": np.ones(30)}, "at least 2 blocks of rows with different times"),
         ({"times": [1] * 29 + ["x"]}, "one kind"),
         ({"times": [np.nan] * 30}, "missing"),
         ({"folds": 1}, "at least 2"),

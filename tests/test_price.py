@@ -1095,7 +1095,7 @@ def test_the_command_refuses_what_means_nothing_for_owners_as_players(tables: Pa
     assert "correction acts on values of rows" in ran.err
     ran = run("price", "train.csv", "val.csv", *options, "--semivalue", "calibrated")
     assert ran.code == 2
-    assert "--semivalue calibrated is for values of rows" in ran.err
+    assert "--semivalue calibrated is for rows that join" in ran.err
     assert run("price", "train.csv", "val.csv", *options, "--semivalue", "banzhaf").code == 0
     made = Allocation.load("shapshift-price/allocation.npz")
     assert made.parameters["owner_values"]["semivalue"] == "banzhaf"

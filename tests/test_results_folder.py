@@ -277,7 +277,7 @@ def test_results_that_came_later_stand_in_the_way_of_older_ones(tmp_path: Path) 
 
     assert next(number for number in range(99) if is_away(number))
     (target / "values.csv").write_text("of another run")
-    with pytest.raises(CommandError, match=r"'values.csv', which came later"):
+    with pytest.raises(CommandError, match=r"newer files: 'values.csv'"):
         Folder(target, force=False).recover()
     assert texts(target)["values.csv"] == "of another run"
     (target / "values.csv").unlink()
@@ -333,7 +333,7 @@ def test_folders_and_links_in_the_place_of_results(how: str, tmp_path: Path) -> 
         assert not (target / "values.csv").is_symlink()
         assert texts(target) == NEW | NOTES
     else:
-        with pytest.raises(CommandError, match="is a folder" if how == "folder" else "is a link to another place"):
+        with pytest.raises(CommandError, match="is a folder" if how == "folder" else "is a link to another folder"):
             replace(target)
         assert contents(tmp_path) == before
     assert texts(away) == {"precious.txt": "mine"}

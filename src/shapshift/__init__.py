@@ -1,6 +1,6 @@
-"""Value every training row, see how far the values depend on the validation set, correct them, and price them.
+"""Value training rows, measure how much the values depend on the validation set, correct them, and price them.
 
-``__init__.pyi`` lists the public names; each is loaded when it is first used, so ``import shapshift`` costs nothing.
+``__init__.pyi`` lists the public names; each is loaded on first use, so ``import shapshift`` is fast.
 """
 
 from importlib.metadata import version

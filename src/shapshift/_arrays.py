@@ -1,4 +1,4 @@
-"""Arrays of objects, and rows of whatever container the caller has."""
+"""Object arrays, and selection of rows from any container."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The facts about each kind of result, as plain data.
 
-The terminal, JSON documents, the page and notebooks put these same facts into words; none computes its own. Results of
-upper layers (``ShiftAudit``, ``CorrectionEvaluation``, ``Allocation``) are taken as they come, not imported.
+The terminal, JSON documents, the page and notebooks all present these facts; none computes its own. Classes of upper
+layers (``ShiftAudit``, ``CorrectionEvaluation``, ``Allocation``) are not imported here.
 """
 
 from decimal import Decimal
@@ -52,7 +52,7 @@ def value_facts(valuation: "Valuation") -> dict[str, Any]:
 
 
 def explanation_facts(explanation: Any) -> list[dict[str, Any]]:
-    """Of each explained row: where its value comes from, the points that made most of it, its nearest rows."""
+    """For each explained row: the sources of its value, the points that contribute most, and its nearest rows."""
     columns = {"id": "ids", "label": "labels", "value": "values"}
     columns |= {name: name for name in ("positive", "negative", "neutral", "gain", "loss", "near")}
     rows = [
@@ -96,7 +96,7 @@ def audit_facts(audit: Any) -> dict[str, Any]:
 
 
 def level_name(audit: Any) -> str:
-    """Name the axis of the levels: what they measure, and in which unit."""
+    """Name the axis of the levels: their quantity and unit."""
     name = str(audit.axis).capitalize()
     if audit.axis != "noise":
         return name
@@ -116,7 +116,7 @@ def worst_level(audit: Any) -> int:
 
 
 def evaluation_facts(evaluation: Any) -> dict[str, Any]:
-    """How noisy and corrected values compare with the clean ones: as distributions, and row by row."""
+    """Comparison of noisy and corrected values with the clean ones: as distributions, and row by row."""
     return {"distribution": evaluation.distribution, "rows": evaluation.rows}
 
 

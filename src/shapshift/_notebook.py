@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: lines, tables and a small picture, as HTML."""
+"""HTML of results in notebooks: lines, tables and a small picture."""
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
@@ -66,14 +66,14 @@ class Line(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names and what belongs to them, one pair below the other."""
+    """Names with their contents, one pair per line."""
 
     pairs: Sequence[tuple[str, str]]
     kind: str = "facts"
 
 
 class Table(NamedTuple):
-    """A table. A cell is a text, or a text and its tone; columns of texts stand on the left."""
+    """A table. A cell is a text, or a text and its tone; columns of texts are aligned left."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str | tuple[str, str]]]
@@ -112,14 +112,14 @@ def show(result: Any) -> str:
     Returns
     -------
     str
-        HTML without scripts, that reads on white and on black; every text is escaped.
+        HTML without scripts, readable on white and on black; every text is escaped.
     """
     return fill_template("notebook.html.j2", blocks=blocks(result), width=WIDTH, height=HEIGHT)
 
 
 @singledispatch
 def blocks(result: Any) -> Blocks:
-    """Return what there is to show of a result."""
+    """Return the content to show for a result."""
     raise InputError(f"There is nothing to show of {type(result).__name__}.")
 
 
@@ -146,7 +146,7 @@ def _frame(found: Any, frame: Callable[[str], Any] | None = None, where: str = "
 
 @blocks.register
 def _(found: Valuation) -> Blocks:
-    # Inside, as plots may be imported only where something is drawn.
+    # Imported here, because plots may be imported only when something is drawn.
     from shapshift.plots.results import count_values, histogram_edges
 
     known, facts = found.parameters, value_facts(found)

@@ -1,4 +1,4 @@
-"""The one way kernels are compiled."""
+"""Compilation of all kernels."""
 
 import signal
 import threading
@@ -17,8 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """Compile ``function`` with Numba: no GIL, cached on disk, IEEE arithmetic.
 
-    ``fastmath`` stays off on purpose. A sum of squared differences must come out with the same bits for two
-    identical rows wherever they stand in the table, and reassociation would break that.
+    ``fastmath`` must stay off. A sum of squared differences must have the same bits for two identical rows anywhere in
+    the table, and reassociation would break that.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
@@ -35,25 +35,25 @@ def kernel(function: F) -> F:
 
 @cache
 def _warn_without_cache() -> None:
-    """Warn once that kernels are compiled again in every process. A folder for all users would be unsafe."""
+    """Warn once that every process compiles the kernels again. A cache folder shared by all users would be unsafe."""
     warnings.warn(
-        "Compiled kernels cannot be kept, because neither the folder of shapshift nor the user's cache folder can be "
-        "written to: every process compiles them again, which takes up to a minute. Set the environment variable "
+        "Compiled kernels cannot be cached, because neither the folder of shapshift nor the user's cache folder is "
+        "writable: every process compiles them again, which takes up to a minute. Set the environment variable "
         "NUMBA_CACHE_DIR to a folder that only you can write to.",
         stacklevel=3,
     )
 
 
 def undisturbed(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Let Ctrl-C wait until the work is done.
+    """Delay Ctrl-C until the work is done.
 
-    Numba loads its own tables while it compiles or loads a first kernel, and does not recover from an interrupt there:
-    no later call would work.
+    Numba loads its own tables while it compiles or loads its first kernel. After an interrupt there, every later call
+    would fail.
     """
 
     def whole(*arguments: Any, **options: Any) -> Any:
         handler = signal.getsignal(signal.SIGINT)
-        # Other threads are not interrupted, and a handler that is no function of Python's does not raise.
+        # Other threads are not interrupted, and a handler that is not a Python function does not raise.
         if threading.current_thread() is not threading.main_thread() or not callable(handler):
             return work(*arguments, **options)
         came: list[Any] = []
@@ -72,12 +72,12 @@ def _fma(context, a, b, c):  # type: ignore[no-untyped-def]
     return a(a, b, c), lambda _, builder, signature, arguments: builder.fma(*arguments)
 
 
-#: ``a * b + c`` inside a kernel, rounded once. Asked for by name because leaving it to the compiler would let the bits
-#: of a distance depend on which loop it was computed in.
+#: ``a * b + c`` inside a kernel, rounded once. Named explicitly, because if the compiler chose, the bits of a
+#: distance would depend on the loop that computes it.
 fma = cast(Callable[[Any, Any, Any], Any], intrinsic(_fma))
 
 
-#: How many entries :func:`zeros_mask` looks at.
+#: Number of entries that :func:`zeros_mask` examines.
 MASK_BITS = 32
 
 
@@ -100,7 +100,7 @@ def _lowest_bit(typing, mask):  # type: ignore[no-untyped-def]
 
 
 #: ``zeros_mask(images, start)``: bit i says whether the uint16 ``images[start + i] >> 1`` is 0. The compiler does not
-#: find the one comparison that tells it of all 32; entries up to ``start + 31`` must exist.
+#: find the single comparison that does this for all 32; entries up to ``start + 31`` must exist.
 zeros_mask = cast(Callable[[Any, int], Any], intrinsic(_zeros_mask))
 
 #: Position of the lowest bit that is set in a 32-bit mask; there must be one.

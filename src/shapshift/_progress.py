@@ -1,4 +1,4 @@
-"""One progress bar for everything long, which leaves one line behind."""
+"""The progress bar of all long operations; it leaves one line."""
 
 import sys
 import threading
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-# Seconds between two states of a bar in a notebook, which has no cheap way to draw one.
+# Seconds between two updates of a bar in a notebook, where updates are expensive.
 NOTEBOOK_STEP = 0.5
 #: Who is told of progress instead of a terminal: ``told(label, done, total)``.
 _WATCHER: ContextVar[Callable[[str, int, int], None] | None] = ContextVar("watcher", default=None)
@@ -61,15 +61,15 @@ def _told_bar(told: Callable[[str, int, int], None], label: str, total: int) -> 
 
 @contextmanager
 def progress_bar(label: str, total: int, enabled: bool | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances the bar; at the end one line says what was done and how long it took.
+    """Yield a function that advances the bar; at the end, one line reports the work done and the time taken.
 
-    In a terminal the line takes the place of the bar. In a notebook the line itself is written again and again. Where
-    the standard error goes to a file or a pipe, there is the last line alone, without control characters.
+    In a terminal, the line replaces the bar. In a notebook, the line itself is updated. If standard error goes to a
+    file or a pipe, only the last line is written, without control characters.
 
     Parameters
     ----------
     label : str
-        What is being done.
+        Name of the work.
     total : int
         Number of steps.
     enabled : bool or None
@@ -115,7 +115,7 @@ class RateColumn(ProgressColumn):
     """Steps per second, or seconds per step where those are long."""
 
     def render(self, task: Task) -> Text:
-        """Write the rate; nothing before there is one."""
+        """Write the rate; nothing while it is unknown."""
         speed = task.finished_speed or task.speed
         if not speed and task.elapsed:  # too few updates for a recent speed
             speed = task.completed / task.elapsed
@@ -123,7 +123,7 @@ class RateColumn(ProgressColumn):
 
 
 def report(label: str, done: int, total: int, seconds: float) -> str:
-    """Say what was done and how long it took; a run that ended before the last step says how far it came.
+    """Report the work done and the time taken; a run that ended early shows the steps that it finished.
 
     Examples
     --------

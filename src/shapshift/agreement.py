@@ -59,7 +59,7 @@ def agreement(values: Any, reference: Any, *, top: float = 0.1) -> dict[str, flo
 
 
 class Baseline:
-    """Reference values, ranked once, so that comparing others with them costs one sort less; threads may share it.
+    """Reference values, ranked once to save a sort in each comparison; threads may share it.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Baseline:
         return self.values.size + 1 - self._ascending
 
     def compare(self, values: Floats) -> tuple[dict[str, float], Floats]:
-        """Return how far ``values`` agree, as :func:`agreement` defines it, and their ranks."""
+        """Return the agreement of ``values``, as :func:`agreement` defines it, and their ranks."""
         ascending = stats.rankdata(values)
         found = dict.fromkeys(AGREEMENT, np.nan)
         if not self._constant and values.min() < values.max():
@@ -107,7 +107,7 @@ class Baseline:
 
 
 def distribution(values: Any, reference: Any) -> dict[str, float]:
-    """Compare the distributions of two sets of values, whichever row each belongs to.
+    """Compare the distributions of two sets of values, regardless of their rows.
 
     Parameters
     ----------
@@ -178,13 +178,13 @@ def t_interval(mean: Floats, std: Floats, count: Any, confidence: float = 0.95) 
     mean, std : ndarray
         Mean and sample standard deviation (divisor count - 1).
     count : int or ndarray
-        How many numbers each mean is of.
+        Number of numbers in each mean.
     confidence : float, default=0.95
 
     Returns
     -------
     low, high : ndarray
-        NaN where there are fewer than two numbers.
+        NaN for fewer than two numbers.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def t_interval(mean: Floats, std: Floats, count: Any, confidence: float = 0.95) 
 
 
 def top_size(top: Any, n_rows: int) -> int:
-    """Return how many rows make the top: a share of them, or an integer number of at most all."""
+    """Return the number of top rows, from a share of the rows or from an integer of at most all rows."""
     if isinstance(top, int | np.integer) and not isinstance(top, bool) and top >= 1:
         return int(min(top, n_rows))
     if isinstance(top, float | np.floating) and 0 < top <= 1:

@@ -1,7 +1,7 @@
 """Values without a validation set: the rows of one table are training rows and validation points at once.
 
-A row is a point too, in a game that it does not play itself. So each point has the exact values of all rows that it
-sees: all others, or those of other folds. A row's value is its mean over the points that see it.
+Each row is also a point, and takes no part in the game of its own point. A point gives exact values to all rows that it
+sees: all other rows, or those of other folds. A row's value is its mean over the points that see it.
 """
 
 import os
@@ -35,9 +35,9 @@ from shapshift.valuation import Valuation, error_fields, is_boundary
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-#: Folds where none are asked for: of a model that is fitted anew for each, most for groups, and those that go forward.
+#: Default numbers of folds: for a model that is fitted anew for each, at most for groups, and for times.
 DRAWN_FOLDS, GROUP_FOLDS, TIME_FOLDS = 5, 10, 5
-#: Share of rows with a copy among the rows they see from which on copies are warned about.
+#: Smallest share of rows with a copy among the rows they see that causes a warning about copies.
 MANY_COPIES = 0.05
 
 
@@ -60,8 +60,8 @@ def cross_value(
     model : KNNShapley, KNNRegressionShapley, ThresholdKNNShapley, WeightedKNNShapley or KNNProxy
         How rows are valued. It is copied, and the copy is fitted.
     X, y, ids
-        The rows, as ``fit`` of the model takes them, but no iterator. With ``metric="precomputed"``, the distances
-        between all rows, or a sparse graph of the nearest; a row's distance to itself does not matter.
+        The rows, as ``fit`` of the model takes them, but not as an iterator. With ``metric="precomputed"``, the
+        distances between all rows, or a sparse graph of the nearest; a row's distance to itself does not matter.
     groups : array-like of shape (n_rows,), optional
         One name per row, equal for rows that belong together, such as readings of one patient or copies of one row. No
         point sees a row of its own group. Groups are kept together in up to 10 folds, or ``folds``, and standard errors
@@ -69,21 +69,21 @@ def cross_value(
     times : array-like of shape (n_rows,), optional
         When each row was made: numbers, dates, or text that sorts by time. Rows are cut into six blocks by time, or
         ``folds`` + 1, rows of one time together; the points of each block but the first see all rows of earlier blocks.
-        Rows of the last block are seen by no point, have no value and are not part of the result.
+        No point sees the rows of the last block: they have no value and are not in the result.
     folds : int, optional
         Number of folds. Without groups and times rows are put into folds by a hash of their features, those with equal
         features together. By default there are no folds: every point sees all rows but itself. A `KNNProxy` has five,
-        because its model must not have seen the labels of the points.
+        because its model must not be fitted on the labels of the points.
     point_weight : "balanced" or array-like of shape (n_rows,), optional
         How much each row counts as a point, as in :meth:`shapshift.KNNShapley.value`: a row's value is the weighted
-        mean over the points that see it. With times or folds, "balanced" are weights by the classes of all rows.
+        mean over the points that see it. With times or folds, "balanced" weights follow the classes of all rows.
     checkpoint : path-like, optional
         Folder for progress, as in :meth:`shapshift.KNNShapley.value`; without folds only.
 
     Returns
     -------
     Valuation
-        Of the rows in their order. ``parameters["cross"]`` says who saw whom.
+        Values of the rows in their order. ``parameters["cross"]`` describes which rows each point saw.
 
     Notes
     -----
@@ -94,7 +94,7 @@ def cross_value(
     rows of one block.
 
     ``level_values`` are scaled so that their mean over all points is the value. The order of the rows changes no bit of
-    a value, as long as ``ties="average"``, features are in memory and no two rows are equal.
+    a value if ``ties="average"``, features are in memory and no two rows are equal.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def cross_value(
     if copies and copies >= MANY_COPIES * n_rows:
         warn(
             f"{copies} of {n_rows} rows have a copy, of equal features and label, among the rows they see. A copy at "
-            "distance 0 makes the values of both too good. Name what belongs together with 'groups', or drop copies."
+            "distance 0 inflates the values of both. Name rows that belong together with 'groups', or drop copies."
         )
     about |= _labels.describe_weights(point_weight, weights)
     return gathered.to_valuation(whole, about, folding.facts | {"copies": copies}, digest or whole.fingerprint_)
@@ -160,7 +160,7 @@ def _numbers(X: Any, y: Any) -> check.Table:
 
 
 def _checked_model(model: Any) -> Any:
-    """Return a copy of a model that rows of one table can be valued by."""
+    """Return a copy of a model that can value the rows of one table on each other."""
     if isinstance(model, SampledShapley):
         raise InputError(
             "cross_value does not take a SampledShapley: it would have to fit its model anew on many subsets for every "
@@ -188,14 +188,14 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class _Folds:
-    """Who sees whom.
+    """Which points see which rows.
 
     Attributes
     ----------
     of_row : ndarray of shape (n_rows,)
         Fold of each row.
     facts : dict
-        What the result says about the folds.
+        Facts about the folds, for the result.
     groups : ndarray of shape (n_rows,) or None
         Number of each row's group.
     """
@@ -210,13 +210,13 @@ class _Folds:
         return bool(self.facts["by"] == "time")
 
     def check_weights(self, weights: Floats) -> None:
-        """Refuse weights that leave a row only points of weight 0."""
+        """Refuse weights with which all points that see a row have weight 0."""
         of_fold = np.bincount(self.of_row, weights > 0)
         seen_by = np.cumsum(of_fold[::-1])[::-1] - of_fold if self.forward else of_fold.sum() - of_fold
         if not seen_by[self.of_row[self.has_value(np.arange(weights.size))]].all():
             raise InputError(
-                "The 'point_weight' parameter of cross_value must leave every row a point with a weight above 0 that "
-                "sees it."
+                "The 'point_weight' parameter of cross_value must give every row at least one point that sees it and "
+                "has a weight above 0."
             )
 
     def has_value(self, rows: Indices) -> npt.NDArray[np.bool_]:
@@ -228,7 +228,7 @@ class _Folds:
 def _without_folds(
     whole: KNNModel, X: Any, y: Any, order: Indices, gathered: "Gathered", checkpoint: Any
 ) -> dict[str, Any]:
-    """Value all rows on each other; return what made the values."""
+    """Value all rows on each other; return parameters of the result."""
     points, targets, own = X, y, np.arange(order.size)
     if whole.metric != "precomputed" and not is_streamed(X, check.parse_memory(whole.max_memory)):
         table, own = whole._table(X, "X"), order
@@ -241,7 +241,7 @@ def _without_folds(
 def _with_folds(
     model: Any, data: _Rows, order: Indices, folding: _Folds, gathered: "Gathered"
 ) -> tuple[dict[str, Any], str | None]:
-    """Value the rows outside each fold, or before it, on its points; return what made the values, and a fingerprint."""
+    """Value the rows outside each fold, or before it, on its points; return parameters and a fingerprint."""
     of_row, forward, strangers = folding.of_row, folding.forward, 0
     for fold in range(int(forward), int(of_row.max()) + 1):
         rows = np.flatnonzero(of_row < fold if forward else of_row != fold)
@@ -259,7 +259,7 @@ def _with_folds(
 
 
 def _fit_fold(model: Any, data: _Rows, rows: Indices, points: Indices) -> tuple[KNNModel, Any, dict[str, Any]]:
-    """Fit a copy of the model on some rows; return it, the points as it takes them, and more about the values."""
+    """Fit a copy of the model on some rows; return it, the points in its form, and more about the values."""
     features, labels = data.features, data.labels
     if isinstance(model, KNNProxy):
         proxy = clone(model).fit(take_rows(features, rows), labels[rows])
@@ -293,7 +293,7 @@ def _make_folds(groups: Any, times: Any, folds: int | None, content: Any, n_rows
 
 
 def _count_folds(folds: int | None, default: int, most: int, what: str) -> int:
-    """Return the number of folds; refuse more than there can be."""
+    """Return the number of folds; refuse too many."""
     if most < 2 or (folds is not None and folds > most):
         raise InputError(
             f"cross_value makes folds of {what}, so there must be at least {max(2, folds or 2)} of them. Got {most}."
@@ -302,7 +302,7 @@ def _count_folds(folds: int | None, default: int, most: int, what: str) -> int:
 
 
 def time_blocks(times: Any, folds: int | None, n_rows: int) -> Indices:
-    """Cut rows into one block more than there are folds; rows of one time are in one block."""
+    """Cut rows into one more block than folds; rows of one time are in one block."""
     folds = TIME_FOLDS if folds is None else folds
     given = _labels.check_labels(times, "times", n_rows, "X", "time")
     try:
@@ -315,8 +315,8 @@ def time_blocks(times: Any, folds: int | None, n_rows: int) -> Indices:
     blocks: Indices = np.unique(block[moment], return_inverse=True)[1]
     if blocks.max() == 0:
         raise InputError(
-            "The 'times' parameter of cross_value must leave at least 2 blocks of rows, of different times. Got 1: "
-            "nearly all rows have one time."
+            "The 'times' parameter of cross_value must give at least 2 blocks of rows with different times. Got 1: "
+            "nearly all rows have the same time."
         )
     return blocks
 
@@ -335,7 +335,7 @@ def count_shared(X: Floats, y: npt.NDArray[Any], X_val: Floats, y_val: npt.NDArr
 
 
 def _count_copies(content: Any, labels: npt.NDArray[Any], fold_of: Indices) -> int | None:
-    """Count rows with a copy, of equal features and label, in another fold; None where nothing is known of features."""
+    """Count rows with a copy, of equal features and label, in another fold; None if features are unknown."""
     if content is None:
         return None
     order = np.lexsort((fold_of, labels, content))
@@ -347,13 +347,13 @@ def _count_copies(content: Any, labels: npt.NDArray[Any], fold_of: Indices) -> i
 
 
 class Gathered:
-    """Sums over the points of several runs, each of some of the rows.
+    """Sums over the points of several runs, each for some of the rows.
 
     Parameters
     ----------
     n_rows : int
     sampled : ndarray
-        Rows whose values on each single point are kept.
+        Rows whose values on every single point are kept.
     weights : ndarray of shape (n_rows,) or None
         How much each row counts as a point.
     """
@@ -374,7 +374,7 @@ class Gathered:
     def add(
         self, knn: KNNModel, given: Prepared, rows: Indices, points: Indices, checkpoint: Any = None
     ) -> dict[str, Any]:
-        """Value ``rows`` on ``points``, both by their position in the table; return what made the values."""
+        """Value ``rows`` on ``points``, both by their position in the table; return parameters of the result."""
         place = np.full(self.values.size, -1)
         place[rows] = np.arange(rows.size)
         known = place[self.sampled] >= 0
@@ -455,13 +455,13 @@ class Gathered:
         found = spread_of_points(average, np.square(sample).sum(axis=0), units, sample, codes)
         if found is None:
             return None
-        if len(self.samples) > 1:  # not all units see a row: halves would agree on what was put in its place
+        if len(self.samples) > 1:  # not all units see a row: halves would agree on the filled-in values
             found = replace(found, pearson=None, spearman=None)
-        # Rows that more units see have a smaller error. One number of units stands for all.
+        # Rows that more units see have a smaller error. One number of units is used for all rows.
         return replace(found, variance=variance * units / seen)
 
     def to_valuation(self, whole: KNNModel, about: dict[str, Any], facts: dict[str, Any], digest: str) -> Valuation:
-        """Return the result: means instead of sums."""
+        """Return the result, as means instead of sums."""
         rows, points = self.counts > 0, ~np.isnan(self.entropy)
         counts, n_val = self.counts[rows], int(np.count_nonzero(points))
         values, entropies = self.values[rows] / counts, sorted(self.levels)

@@ -1,4 +1,4 @@
-"""evaluate_valuation: measures of values in use, the same for every method."""
+"""evaluate_valuation: usefulness measures of values, the same for every method."""
 
 import csv
 import io
@@ -33,25 +33,25 @@ from shapshift.valuation import Valuation, best_first, check_valuation
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-#: Shares of the players at which models are fitted again.
+#: Shares of the players at which models are refitted.
 FRACTIONS = tuple(np.linspace(0.0, 1.0, 11).round(3).tolist())
 #: Areas under curves are taken up to this share.
 HALF = 0.5
-#: What tables and figures call the random order.
+#: Name of the random order in tables and figures.
 RANDOM = "random order"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValuationEvaluation(Shown):
-    """Measures of values in use.
+    """Usefulness measures of values.
 
     Attributes
     ----------
     method : str
-        What made the values.
+        Method of the values.
     detection : mapping or None
-        Of mislabelled rows by low values: ``auc`` (1 is perfect, 0.5 chance), ``precision`` and ``recall`` among the
-        lowest share ``fraction`` of the rows.
+        Detection of mislabelled rows by low values: ``auc`` (1 is perfect, 0.5 chance), ``precision`` and ``recall``
+        among the lowest share ``fraction`` of the rows.
     fractions : ndarray
         Shares of the players that are removed or added.
     curves : mapping of str to ndarray
@@ -59,17 +59,16 @@ class ValuationEvaluation(Shown):
         ("add_high", "add_low"), and for a random order ("random": mean over orders, by share removed). Empty without
         an estimator.
     areas : mapping of str to float
-        Mean height of each curve over its first half: the whole of a removal curve is the whole of an addition curve
-        read backwards. A good valuation has small ones for "remove_high" and "add_low", large ones for the
-        others.
+        Mean height of each curve over its first half (a whole removal curve is an addition curve read backwards). A
+        good valuation has small areas for "remove_high" and "add_low", and large ones for the others.
     selection : mapping or None
         The share of players with the highest values whose model scores best: ``fraction``, ``score``, and ``gain`` over
         all players.
     duplicates : mapping
-        Copies, as given or found: ``players``, how many; ``auc`` of finding them by low values; ``share``, their part
-        of the sum of values, where that is positive. And of players with exactly the same rows and labels, ``groups``,
-        how many different ones, and ``largest_gap`` between equal ones, in standard deviations of the values (0 for a
-        symmetric valuation without sampling error).
+        Copies, as given or found: ``players``, their number; ``auc`` of finding them by low values; ``share``, their
+        part of the sum of values, if that is positive. For players with exactly the same rows and labels: ``groups``,
+        the number of groups of equal players, and ``largest_gap`` between values of equal players, in standard
+        deviations of the values (0 for a symmetric valuation without sampling error).
     """
 
     method: str
@@ -128,8 +127,8 @@ class ValuationComparison(Shown):
     Attributes
     ----------
     evaluations : mapping of str to ValuationEvaluation
-        By the name of each valuation, in the order in which they were given; of one random order, and of models that
-        were fitted once for all of them.
+        Evaluations by the name of each valuation, in the given order. They share the random orders and the fitted
+        models.
     """
 
     evaluations: Mapping[str, ValuationEvaluation]
@@ -139,7 +138,7 @@ class ValuationComparison(Shown):
         for name, found in self.evaluations.items():
             entries += [(name, *entry) for entry in found._entries() if entry[:2] != ("area", "random")]
         if found.curves:
-            # In a random order, high and low are the same; what is added in it is what is left of another.
+            # In a random order, high and low are the same; the rows added in it are the rows left of another.
             added = _area(found.curves["random"][::-1], 1 - found.fractions[::-1])
             areas = {"remove": found.areas["random"], "add": added}
             orders = ("remove_high", "remove_low", "add_high", "add_low")
@@ -172,7 +171,7 @@ class ValuationComparison(Shown):
         """Write the lines of :meth:`to_frame` as CSV; returns the path.
 
         A name that a spreadsheet would run as a formula gets an apostrophe in front; line breaks and hidden characters
-        in names are spelled out.
+        in names are escaped.
         """
         from shapshift.price import safe_cell
 
@@ -257,37 +256,37 @@ def evaluate_valuation(
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> ValuationEvaluation | ValuationComparison:
-    """Measure whether values find bad rows, rank useful ones, and treat copies alike.
+    """Measure whether values find bad rows, rank useful rows, and treat copies alike.
 
     Parameters
     ----------
     valuation : Valuation, or mapping or list of them
-        By any method. Several, of the same rows, are compared: a mapping gives each its name, in a list they have the
-        names of their methods.
+        Values by any method. To compare several of the same rows, pass a mapping from names, or a list, which takes the
+        names of the methods.
     X, y : table of shape (n_train, n_features), array-like of shape (n_train,)
         The training set that was valued.
     mislabelled : array-like of bool of shape (n_train,), optional
-        Which rows carry a wrong label, to see whether low values find them.
+        Rows with a wrong label, to measure whether low values find them.
     fraction : float, optional
-        Share of the rows that is looked through for precision and recall; by default the share of mislabelled rows.
+        Share of lowest rows for precision and recall; by default the share of mislabelled rows.
     estimator : estimator, optional
-        Model that is fitted on what is left when players are removed or added; any, not only the one that was valued.
+        Model that is fitted on the remaining rows when players are removed or added; it may be any model.
     X_test, y_test : table, array-like, optional
         Held-out set on which it is scored, by accuracy or minus the mean squared error. Use another set than the one
         that made the values.
     players : array-like of shape (n_train,), optional
         Owner of each row, when owners were valued.
     copies : array-like of bool, optional
-        Which players are copies of others, to see whether low values find them and what part of the value they draw; by
+        Players that are copies of others, to measure whether low values find them and their part of the total value; by
         default those with exactly the rows and labels of another.
     fractions : sequence of float
         Shares of the players that are removed or added, ascending from 0 to 1.
     keep_class_shares : bool, default=True
-        Remove and add rows so that every class keeps its share: the highest, or lowest, of each class; see
-        :meth:`shapshift.Valuation.select`. Of curves and selection for a classifier; it has no meaning for owners as
-        players and for numbers, and none for detection.
+        Remove and add the highest, or lowest, rows of each class, so that every class keeps its share; see
+        :meth:`shapshift.Valuation.select`. Applies to curves and selection for a classifier, but not to owners as
+        players, to numbers or to detection.
     random_orders : int, default=5
-        Orders that the "random" curve is the mean of.
+        Number of orders averaged in the "random" curve.
     random_state : int or None, default=0
         Seed of the random orders and of the order among equal values.
     progress : bool, default=None
@@ -295,12 +294,12 @@ def evaluate_valuation(
     Returns
     -------
     ValuationEvaluation or ValuationComparison
-        The latter for several.
+        The latter for several valuations.
 
     Notes
     -----
-    Several valuations share the random orders, and every coalition of players is fitted once. Each has the numbers that
-    it would have alone with the same seed.
+    Several valuations share the random orders, and every coalition of players is fitted once. The results of each are
+    the same as if it were evaluated alone with the same seed.
 
     No rows, rows of one class and coalitions that the estimator refuses are scored as a constant model is, see
     :class:`shapshift.SampledShapley`.
@@ -464,7 +463,7 @@ def _curves(
         high_first = tied[best_first(values[tied], None if classes is None else classes[tied])]
         orders += [high_first, high_first[::-1]]
     orders += [rng.permutation(n) for _ in range(random_orders)]
-    # Removing a share leaves the rest, so both kinds of curves are made of the same fits.
+    # Removing a share leaves the rest, so both kinds of curves use the same fits.
     shares = np.unique(np.concatenate([grid, 1 - grid]).round(12))
     scores, known = np.empty((len(orders), shares.size)), dict[bytes, float]()
     with progress_bar("Curves", scores.size, progress) as advance:

@@ -1,10 +1,10 @@
-"""Errors that are raised on purpose: something given is not what it must be, and the message says what to do."""
+"""Errors that are raised on purpose: some input is invalid, and the message says what to do."""
 
 
 class InputError(ValueError, TypeError):
-    """An argument, option, table or file is not what it must be.
+    """An argument, option, table or file is invalid.
 
-    Whoever catches ``ValueError`` or ``TypeError`` catches it too. Any other error of those kinds is a bug.
+    It is both a ``ValueError`` and a ``TypeError``. Any other error of those kinds is a bug.
 
     Examples
     --------

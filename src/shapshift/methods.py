@@ -22,17 +22,17 @@ class MethodEntry:
     Attributes
     ----------
     factory : str
-        Where to find what makes the model, as ``module:name``; imported when it is needed.
+        Class or function that makes the model, as ``module:name``; imported when it is needed.
     text : str
-        What it is, in a line.
+        Description in one line.
     example : str
-        How it is asked for, after ``--method``.
+        Example of its text after ``--method``.
     task : {"classification", "regression"} or callable
-        What the labels are; a function of the parameters where they decide.
+        Kind of the labels, or a function of the parameters that returns it.
     hidden : tuple of str
-        Parameters that cannot be written as text, or have an option of their own that says more.
+        Parameters that cannot be written as text, or that have their own, more expressive option.
     own : tuple of str
-        Parameters that mean something else than the option of their name, whose default is therefore not theirs.
+        Parameters that differ in meaning from the option of their name, so they do not take its default.
     """
 
     factory: str
@@ -57,9 +57,9 @@ class MethodEntry:
         }
 
 
-#: Parameters that say how to compute and have options of their own.
+#: Parameters of the computation, which have their own options.
 RUNNING = ("n_jobs", "max_memory", "progress", "random_state")
-#: Parameters that name a place to write: the text of a method is in manifests, which can come from anywhere.
+#: Parameters that name a place to write. They cannot be given as text, which may come from an untrusted manifest.
 PLACES = ("scratch", "checkpoint")
 
 
@@ -112,7 +112,7 @@ METHODS: dict[str, MethodEntry] = {
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method that was asked for, with the parameters that were given.
+    """A chosen method with its given parameters.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class MethodSpec:
 
     @property
     def entry(self) -> MethodEntry:
-        """What is known about the method."""
+        """Entry of the method in ``METHODS``."""
         return METHODS[self.name]
 
     @property
@@ -140,14 +140,14 @@ class MethodSpec:
         Parameters
         ----------
         chosen : mapping
-            Parameters chosen elsewhere; a method that does not take one refuses.
+            Parameters chosen elsewhere; the method must take all of them.
         quiet : mapping
-            Defaults, and parameters that change no result; those that the method does not take are left out.
+            Defaults, and parameters that change no result; those that the method does not take are ignored.
 
         Raises
         ------
         ValueError
-            If a chosen parameter means nothing for the method, was given twice, or a required one is missing.
+            If the method does not take a chosen parameter, one was given twice, or a required one is missing.
         """
         known = inspect.signature(self.entry.make()).parameters
         for name in chosen:

@@ -1,9 +1,9 @@
-"""Sampling error: how far a mean over validation points may be from the mean over the population they come from.
+"""Sampling error: the distance between a mean over validation points and the mean over their population.
 
 A row's value is the mean of its values on single points. The points are a sample, so the mean has a standard error. Few
-points tell a variance badly, and rows that have not been near any point yet have none at all: every variance is drawn
-towards that of the other rows, the more the heavier the tails of the values are. Everything here works on sampling
-units: single points, or clusters of dependent points, whose sums are then the sample.
+points estimate a variance poorly, and rows that are near no point have a sample variance of 0. Every variance is
+therefore shrunk towards that of the other rows, more strongly for values with heavier tails. Everything here works on
+sampling units: single points, or clusters of dependent points, whose sums are then the sample.
 """
 
 from dataclasses import dataclass, replace
@@ -16,33 +16,33 @@ from scipy.special import stdtr, stdtrit
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Numbers that are kept of single points, and the least and most rows whose values they are.
+# Most numbers that are kept for single points, and the minimum and maximum number of rows they belong to.
 SAMPLED_VALUES = 2**18
 LEAST_SAMPLED, MOST_SAMPLED = 16, 1024
-# Rows from which on their agreement between halves of the points tells about that of all rows.
+# Minimum number of rows whose agreement between halves of the points represents that of all rows.
 AGREEING_ROWS = 64
 # Random splits of the points into quarters, and the blocks that these are made of.
 SPLITS, BLOCKS = 20, 20
 # Values that differ by less than this part of the largest are ties.
 TIES = 1e-9
-# Far out, values have heavier tails than their degrees of freedom say: intervals that hold together have no more.
+# In the extremes, values have heavier tails than their degrees of freedom say: joint intervals use at most these.
 JOINT_FREEDOM = 5.0
 # Below this part of the squared mean a variance is rounding.
 ROUNDING = 1e-10
 
 
-#: What names of random blocks of points begin with.
+#: Prefix of the names of random blocks of points.
 BLOCK = "random block "
 
 
 def in_blocks(names: tuple[Any, ...]) -> bool:
-    """Whether groups of points are random blocks of one sample, two at least."""
+    """Whether groups of points are at least two random blocks of one sample."""
     return len(names) > 1 and all(isinstance(name, str) and name.startswith(BLOCK) for name in names)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the values of rows vary from one sampling unit to another.
+    """Variation of the values of rows between sampling units.
 
     Attributes
     ----------
@@ -51,14 +51,14 @@ class Spread:
     units : int
         Number of validation points, or of clusters.
     kurtosis : float
-        Of the values of the rows, on average.
+        Average kurtosis of the values of the rows.
     covariance : float
         Mean covariance of the values of two rows.
     pearson, spearman : float or None
-        Correlation to be expected with the values on another sample, and rank correlation; None if they cannot be told.
+        Expected correlation with the values on another sample, and rank correlation; None if they cannot be estimated.
     class_covariance : tuple of float or None
         Mean covariance of the values of two rows of each class, None for those with fewer than two sampled rows; None
-        where classes are not known.
+        if classes are unknown.
     """
 
     variance: Floats
@@ -75,7 +75,7 @@ class Spread:
         return np.sqrt(shrunk / self.units), freedom
 
     def facts(self) -> dict[str, Any]:
-        """Return what is not known of single rows; numbers that values beyond all bounds leave undefined are zero."""
+        """Return the fields that do not concern single rows; numbers that overflow leaves undefined are zero."""
         known = {"units": self.units, "kurtosis": self.kurtosis, "covariance": self.covariance}
         correlations = {"pearson": self.pearson, "spearman": self.spearman}
         found: dict[str, Any] = {name: each if np.isfinite(each) else 0.0 for name, each in known.items()}
@@ -85,7 +85,7 @@ class Spread:
 
 
 def sampled_count(n_rows: int, n_points: int) -> int:
-    """Return how many rows have their values on every single point kept."""
+    """Return the number of rows whose values on every single point are kept."""
     return min(n_rows, max(min(SAMPLED_VALUES // n_points, MOST_SAMPLED), LEAST_SAMPLED))
 
 
@@ -129,7 +129,7 @@ def spread_of_weighted(
     squares, products : ndarray of shape (n_rows,)
         Sums of squared weighted values, and of values times squared weights.
     weights : ndarray of shape (n_points,)
-        Points of weight 0 are none of the sample.
+        Points of weight 0 are not part of the sample.
     sample : ndarray of shape (n_points, n_sampled)
     codes : ndarray of shape (n_sampled,), optional
     """
@@ -149,9 +149,9 @@ def spread_of_weighted(
 def spread_of_classes(
     means: Floats, sums: Floats, squares: Floats, classes: Indices, weights: Floats, sample: Floats, codes: Any = None
 ) -> Spread | None:
-    """Return the spread of values over points whose weights make their classes count alike.
+    """Return the spread of values over points whose weights give all classes the same total.
 
-    The share of a class is then no part of the sample: only how values vary within each class is. With n_c points and
+    The share of a class is then not sampled; only the values within each class are. With n_c points and
     a variance of s_c^2 in each of C classes, the variance of a mean is the sum of s_c^2 / n_c, divided by C^2. A single
     point of a class is compared with the mean over all.
 
@@ -190,8 +190,8 @@ def spread_of_classes(
 def _weighted_spread(variance: Floats, sample: Floats, average: Floats, off: Floats, codes: Any) -> Spread:
     """Spread of a weighted sample, given its weighted distances from the means.
 
-    A large weight makes the variances of all rows uncertain alike, which says nothing of how far one is from the
-    others: the kurtosis, which they are drawn together by, is that of the values without weights.
+    A large weight makes the variances of all rows equally uncertain and gives no information about their differences.
+    The kurtosis that sets the shrinkage is therefore that of the values without weights.
     """
     return replace(_spread(variance, len(sample), average + off, codes), kurtosis=_kurtosis(sample))
 
@@ -218,7 +218,7 @@ def spread_of_clusters(
     n_clusters, n_points = sizes.size, float(sizes.sum())
     if n_clusters < 2:
         return None
-    # A cluster counts by its number of points: the mean is a ratio of two sums over clusters.
+    # Clusters are weighted by their number of points: the mean is a ratio of two sums over clusters.
     scale = n_clusters / n_points
     variance = np.zeros(means.size)
     for total, size in zip(sums, sizes.tolist(), strict=True):
@@ -241,7 +241,7 @@ def _spread(variance: Floats, units: int, sample: Floats, codes: Any = None) -> 
     np.square(centred, out=centred)
     variances, fourth = centred.sum(axis=0) / (units - 1), np.einsum("un,un->n", centred, centred) / units
     total = float((variances**2).sum())
-    # As heavy as tails can be in a sample of this size, where no row of the sample has met a point yet.
+    # The heaviest tails of a sample of this size, if no sampled row is near any point.
     kurtosis = float(fourth.sum()) / total if total > 0 else float(units)
     n = sample.shape[1]
     covariance = (of_sum - float(variances.sum())) / (n * (n - 1)) if n > 1 else 0.0
@@ -249,7 +249,7 @@ def _spread(variance: Floats, units: int, sample: Floats, codes: Any = None) -> 
 
 
 def _kurtosis(sample: Floats) -> float:
-    """Kurtosis of the columns of a sample, on average."""
+    """Average kurtosis of the columns of a sample."""
     squared = np.square(sample - sample.mean(axis=0))
     total = float((squared.sum(axis=0) ** 2).sum()) / (len(sample) - 1) ** 2
     return float(np.square(squared).sum()) / len(sample) / total if total > 0 else float(len(sample))
@@ -263,7 +263,7 @@ def _covariance(centred: Floats) -> float:
 
 
 def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float]:
-    """Draw variances towards their mean over the rows: the fewer the units and the larger the kurtosis, the farther.
+    """Shrink variances towards their mean over the rows, more for fewer units and larger kurtosis.
 
     Returns
     -------
@@ -275,7 +275,7 @@ def shrink(variance: Floats, units: int, kurtosis: float) -> tuple[Floats, float
     mean, between = float(variance.mean()), float(variance.var(ddof=1)) if variance.size > 1 else 0.0
     if mean == 0:
         return variance, freedom
-    # What is left of the variance between rows when that of estimating them is taken out.
+    # Variance between rows after subtracting the variance of the estimates.
     true = max((between - 2 * mean**2 / freedom) / (1 + 2 / freedom), mean**2 / 1000)
     prior = 4 + 2 * mean**2 / true
     centre = mean * (prior - 2) / prior
@@ -287,7 +287,7 @@ def half_width(error: Floats, freedom: Any, confidence: float, n_joint: int = 1)
     each = confidence ** (1 / n_joint)
     freedom = np.asarray(freedom, dtype=np.float64)
     if freedom.size and (freedom == freedom.flat[0]).all():
-        freedom = freedom.flat[0]  # of all rows alike, as a rule: the quantile takes much longer than all else
+        freedom = freedom.flat[0]  # usually equal for all rows: the quantile takes much longer than the rest
     if n_joint > 1:
         freedom = np.minimum(freedom, JOINT_FREEDOM)
     width: Floats = stdtrit(freedom, (1 + each) / 2) * error
@@ -302,10 +302,10 @@ def sign_probability(values: Floats, error: Floats, freedom: Any) -> Floats:
 
 
 def rank_interval(values: Floats, error: Floats, freedom: Any, confidence: float) -> tuple[Indices, Indices]:
-    """Both ends of an interval of each row's rank among all rows, 1 for the highest value.
+    """Interval of each row's rank among all rows, 1 for the highest value.
 
-    A row is surely above another one where their intervals, shortened by the root of 2, do not meet: with equal errors
-    that is where their difference is surely positive.
+    A row is certainly above another if their intervals, shortened by the root of 2, do not overlap; with equal errors,
+    this means that their difference is certainly positive.
     """
     half = half_width(error, freedom, confidence) / np.sqrt(2)
     low, high, n = values - half, values + half, values.size
@@ -315,11 +315,11 @@ def rank_interval(values: Floats, error: Floats, freedom: Any, confidence: float
 
 
 def agreement(sample: Floats, n_rows: int) -> tuple[float | None, float | None]:
-    """Correlation and rank correlation to be expected between the mean values on two samples of as many units.
+    """Estimate the correlation and rank correlation between the mean values on two samples of this size.
 
-    Those of the means over random halves, stepped up to the whole: their odds r / (1 - r) double. Ranks of values that
-    are often zero gain less by more points: how much the odds grow from quarters to halves is measured, and the mean of
-    both answers is taken.
+    Both come from the means over random halves, extrapolated to the whole sample: their odds r / (1 - r) double. More
+    points improve ranks of values that are often zero less. The growth of the odds from quarters to halves is therefore
+    measured too, and the result is the mean of both estimates.
 
     Parameters
     ----------
@@ -330,13 +330,13 @@ def agreement(sample: Floats, n_rows: int) -> tuple[float | None, float | None]:
     Returns
     -------
     pearson, spearman : float or None
-        None where they cannot be told: from fewer than four units, or from too few of the rows.
+        None with fewer than four units or too few rows.
     """
     units, n = sample.shape
     if units < 4 or n < min(AGREEING_ROWS, max(n_rows, 3)):
         return None, None
     rng = np.random.default_rng(0)
-    # Whole blocks of units change sides: their sums are made once.
+    # Whole blocks of units change sides, so their sums are computed once.
     blocks = min(BLOCKS, units) // 4 * 4
     starts = np.linspace(0, units, blocks, endpoint=False).astype(np.int64)
     sums = np.add.reduceat(sample[rng.permutation(units)], starts, axis=0)
@@ -384,19 +384,19 @@ def _correlation(parts: Floats) -> float | None:
 
 
 def _doubled(r: float) -> float:
-    """Spearman-Brown: the correlation of wholes whose halves have this one."""
+    """Correlation of wholes, given that of their halves (Spearman-Brown)."""
     return 2 * r / (1 + r) if r > -0.5 else -1.0
 
 
 def reliability(values: Floats, error: Floats, mean_error: float) -> float:
-    """Correlation to be expected between these values and those on another sample, from their standard errors alone.
+    """Estimate the correlation of these values with those on another sample, from their standard errors alone.
 
     Parameters
     ----------
     values, error : ndarray of shape (n_rows,)
         Values and their standard errors.
     mean_error : float
-        Squared standard error of the mean of all values, which moves all of them alike.
+        Squared standard error of the mean of all values, which shifts all of them equally.
     """
     spread = float(values.var())
     if spread == 0:
@@ -405,9 +405,9 @@ def reliability(values: Floats, error: Floats, mean_error: float) -> float:
 
 
 def points_needed(units: int, found: float, wanted: float) -> float:
-    """Return the sampling units that a wanted reliability takes, given the one found with ``units`` of them.
+    """Return the number of sampling units needed for a wanted reliability, given that found with ``units`` of them.
 
-    Infinite where the one found is not above 0.
+    Infinite if the reliability found is not above 0.
     """
     if not found > 0:
         return float("inf")

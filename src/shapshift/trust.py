@@ -1,4 +1,4 @@
-"""How far values can be trusted: what another sample of validation points would change, as facts and in words."""
+"""Reliability of values: what another sample of validation points would change, as facts and in words."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:  # scipy takes a while to load, and --help needs no facts
     from shapshift.valuation import Valuation
 
-#: Correlation with the values on another sample that points are counted for.
+#: Correlation with the values on another sample for which the needed points are counted.
 WANTED = 0.9
 #: Classes that summaries list; of more, those with the largest share of negative values.
 LISTED_CLASSES = 10
@@ -19,15 +19,15 @@ CONDEMNED_ROWS, CONDEMNED_SHARE, CONDEMNED_TIMES = 5, 0.5, 2.0
 
 
 def sampling_facts(valuation: "Valuation") -> dict[str, Any]:
-    """Summarise what another sample of validation points would change; None where that is not known.
+    """Summarise what another sample of validation points would change; None if that is unknown.
 
-    ``points_needed`` are those for a reliability of ``WANTED``; ``unknown`` says why there is no reliability.
+    ``points_needed`` is the number for a reliability of ``WANTED``; ``unknown`` says why there is no reliability.
     """
     facts: dict[str, Any] = dict.fromkeys(
         ("reliability", "reliability_spearman", "points_needed", "surely_positive", "surely_negative", "open")
     )
     facts |= {"n_val": valuation.n_val, "units": int(valuation.sampling.get("units", valuation.n_val)), "unknown": None}
-    # A row of one table is valued on all others, of which there is one less.
+    # A row of one table is valued on all other rows, one fewer.
     apart = valuation.parameters.get("cross", {}).get("by", "group") != "group"
     facts["clustered"] = int(facts["units"] != facts["n_val"] and not apart)
     if valuation.standard_error is None:
@@ -46,7 +46,7 @@ def sampled_units(facts: Mapping[str, Any]) -> str:
 
 
 def another_sample(facts: Mapping[str, Any]) -> str:
-    """Say what another sample of as many points would change, given :func:`sampling_facts`."""
+    """Describe what another sample of equally many points would change, given :func:`sampling_facts`."""
     if facts["reliability"] is None:
         return f"what another sample would change is not known: {facts['unknown']}"
     what, n = sampled_units(facts), facts["units"]
@@ -60,7 +60,7 @@ def another_sample(facts: Mapping[str, Any]) -> str:
 
 
 def sure_signs(facts: Mapping[str, Any]) -> str:
-    """Say of how many rows the sign is sure, given :func:`sampling_facts`; empty where that is not known."""
+    """Count the rows whose sign is certain, in words, given :func:`sampling_facts`; empty if that is unknown."""
     if facts["open"] is None:
         return ""
     return (
@@ -70,7 +70,7 @@ def sure_signs(facts: Mapping[str, Any]) -> str:
 
 
 def reliability_at(facts: Mapping[str, Any], units: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the reliability to be expected of samples of other sizes, given :func:`sampling_facts`.
+    """Return the expected reliability of samples of other sizes, given :func:`sampling_facts`.
 
     Its odds grow in proportion to the number of points.
     """
@@ -79,16 +79,16 @@ def reliability_at(facts: Mapping[str, Any], units: npt.NDArray[np.float64]) -> 
 
 
 def sample_sizes(facts: Mapping[str, Any], n: int) -> npt.NDArray[np.float64]:
-    """Return ``n`` sample sizes worth drawing, from a tenth of the points to beyond those that are needed."""
+    """Return ``n`` sample sizes to draw in a curve, from a tenth of the points to more than are needed."""
     most = max(10 * facts["units"], 2 * (facts["points_needed"] or 0))
     return np.unique(np.geomspace(max(facts["units"] / 10, 1), most, n).round())
 
 
 def class_facts(valuation: "Valuation") -> dict[str, Any]:
-    """Summarise the values by class: ``listed`` classes, how many there are in ``all``, and the ``condemned`` ones.
+    """Summarise the values by class: ``listed`` classes, their number in ``all``, and the ``condemned`` ones.
 
     Listed are all classes, or the worst; each has its label, rows, share of negative values, mean, reliability, and the
-    share of negative values among all other rows. Empty where there are no labels.
+    share of negative values among all other rows. Empty without labels.
     """
     found, n = valuation._class_facts(), valuation.n_train
     negative = sum(one["share_negative"] * one["rows"] for one in found)
@@ -111,7 +111,7 @@ def _is_condemned(one: Mapping[str, Any]) -> bool:
 
 
 def condemned_classes(facts: Mapping[str, Any]) -> str:
-    """Say which classes are condemned and what to do, given :func:`class_facts`; empty where none is."""
+    """Name the condemned classes and what to do, given :func:`class_facts`; empty if there are none."""
     found = [one for one in facts.get("listed", ()) if one["label"] in facts["condemned"]]
     if not found:
         return ""
@@ -123,7 +123,7 @@ def condemned_classes(facts: Mapping[str, Any]) -> str:
     balanced = (
         ""
         if facts["point_weight"] == "balanced"
-        else ('point_weight="balanced" (--point-weight balanced) makes all classes count alike, ')
+        else ('point_weight="balanced" (--point-weight balanced) gives all classes the same weight, ')
     )
     return (
         f"{said}. Points of other classes outvote such a class: a negative value does not say that a row is wrong, and "
@@ -133,7 +133,7 @@ def condemned_classes(facts: Mapping[str, Any]) -> str:
 
 
 def negative_rows(facts: Mapping[str, Any]) -> str:
-    """Say how many rows have a negative value, and how many beyond their sampling error, given ``value_facts``."""
+    """Count rows with a negative value, and those beyond their sampling error, in words, given ``value_facts``."""
     n, negative, sure = facts["n_train"], facts["negative"], facts["sampling"]["surely_negative"]
     said = f"{negative:,} of {n:,} rows ({negative / n:.0%}) have a negative value on these points"
     return said if sure is None or not negative else f"{said}, {sure:,} of them beyond their sampling error (95%)"

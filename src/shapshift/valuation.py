@@ -1,4 +1,4 @@
-"""The one result type: what every valuation returns and every later step takes."""
+"""The result type that every valuation returns and every later step takes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,21 +27,21 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Valuation(Result):
-    """What each training row is worth on one validation set.
+    """Values of training rows on one validation set.
 
     Attributes
     ----------
     values : ndarray of shape (n_train,)
         Value of each training row, averaged over the validation points.
     ids : ndarray of shape (n_train,)
-        The caller's index or ids, in the order of ``values``.
+        Ids of the caller's rows, from the index or ``ids``, in the order of ``values``.
     entropy : ndarray of shape (n_val,)
         Entropy (nats) of the labels of each validation point's nearest training rows, five unless the model says
         otherwise (``boundary_neighbors``).
     boundary : ndarray of shape (n_val,)
         Whether the point is a boundary point: entropy above :attr:`boundary_entropy`, 0 by default.
     level_entropy, level_values, level_counts : ndarray
-        The entropies that occur, the mean values over the points at each, and how many points those are (int64; with
+        The distinct entropies, the mean values over the points at each, and the number of those points (int64; with
         weights their sum, float64). Values are additive over validation points, so these few rows carry every split by
         boundary.
     group_means : ndarray of shape (n_groups, n_train)
@@ -50,12 +50,12 @@ class Valuation(Result):
         Group names in order of first appearance, and their numbers of validation points, int; with weights their sums,
         float.
     matrix : ndarray of shape (n_train, n_val) or None
-        Value of each row on each validation point alone, when it was asked for.
+        Value of each row on each single validation point, if requested.
     error_bound : ndarray of shape (n_train,) or None
-        How far each of ``values`` can be from the exact one, in units of the utility; infinite where nothing is known.
-        None when the values are exact, up to rounding.
+        Largest possible distance of each value from the exact one, in units of the utility; infinite if unknown. None
+        if the values are exact, up to rounding.
     parameters : mapping
-        What made the values: method, its parameters, sizes.
+        Origin of the values: method, its parameters, sizes.
     fingerprint : str
         Hash of the training rows and labels. Valuations can be compared when their fingerprints agree.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
@@ -64,7 +64,7 @@ class Valuation(Result):
         Names of the levels of the caller's index.
     standard_error : ndarray of shape (n_train,) or None
         Standard error of each value as an estimate of the value on the population that the validation points are a
-        sample of. None where nothing is known about it: with one point, and after a correction that leaves none.
+        sample of. None if it is unknown: with one point, and after a correction that gives none.
         Estimates (:class:`shapshift.SampledShapley`, :class:`shapshift.PosteriorCorrector`) add the error of
         estimating.
     degrees_of_freedom : ndarray of shape (n_train,) or None
@@ -76,13 +76,13 @@ class Valuation(Result):
     variance : ndarray of shape (n_train,) or None
         Sample variance of each row's value over the points, or over clusters of them, see ``clusters`` of ``value``.
     sampling : mapping
-        What :attr:`reliability` is made from: ``units`` (points, or clusters), ``kurtosis`` of the values,
+        Inputs of :attr:`reliability`: ``units`` (points, or clusters), ``kurtosis`` of the values,
         ``covariance`` of two rows, and ``class_covariance`` of two rows of each class, and ``pearson`` and
         ``spearman``, from halves of the points.
     labels : ndarray of shape (n_train,) or None
         Class of each training row; None for regression, for players that are not rows, and in files of release 0.1.0.
     point_weight : ndarray of shape (n_val,) or None
-        How much each validation point counts, 1 on average; None where all count alike. Values are then weighted means,
+        Weight of each validation point, 1 on average; None if all have the same weight. Values are then weighted means,
         and ``level_counts`` and ``group_sizes`` sums of weights.
 
     Examples
@@ -158,7 +158,7 @@ class Valuation(Result):
 
     @property
     def boundary_fraction(self) -> float:
-        """Share of boundary points in the validation set, by weight where points have weights."""
+        """Share of boundary points in the validation set, by weight if points have weights."""
         if self.point_weight is None:
             return float(self.boundary.mean())
         return float(self.point_weight[self.boundary].sum() / self.point_weight.sum())
@@ -216,7 +216,7 @@ class Valuation(Result):
         -------
         table
             One line per class, in sorted order: ``label``, ``rows``, ``share_negative``, ``mean``, and ``reliability``,
-            that of the values within the class, from their standard errors; NaN where it is not known.
+            that of the values within the class, from their standard errors; NaN if unknown.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class Valuation(Result):
         return to_table({"label": labels, **columns}, None, kind or self.kind)
 
     def _class_facts(self) -> list[dict[str, Any]]:
-        """Rows, share of negative values, mean and reliability of each class; empty where there are no labels."""
+        """Rows, share of negative values, mean and reliability of each class; empty without labels."""
         if self.labels is None:
             return []
         classes, codes = encode_labels(self.labels)
@@ -274,15 +274,15 @@ class Valuation(Result):
         return facts
 
     def select(self, fraction: float, *, keep_class_shares: bool = True) -> npt.NDArray[np.bool_]:
-        """Return which rows to keep: those with the highest values.
+        """Select the rows with the highest values.
 
         Parameters
         ----------
         fraction : float
-            Share of the rows to keep, above 0 and at most 1; their number is rounded to the nearest, one at least.
+            Share of the rows to keep, above 0 and at most 1; their number is rounded, and is at least one.
         keep_class_shares : bool, default=True
             Keep the highest rows of each class, so that classes have the shares that they have among all rows; see
-            :func:`best_first`. Where there are no labels, the highest of all rows are kept.
+            :func:`best_first`. Without labels, the highest of all rows are kept.
 
         Returns
         -------
@@ -306,7 +306,7 @@ class Valuation(Result):
         return kept
 
     def interval(self, confidence: float = 0.95, joint: bool = False, *, group: Any = None) -> tuple[Floats, Floats]:
-        """Return both ends of a confidence interval of each row's value on the population.
+        """Return a confidence interval of each row's value on the population.
 
         Parameters
         ----------
@@ -320,9 +320,9 @@ class Valuation(Result):
         Returns
         -------
         low, high : ndarray of shape (n_train,)
-            Student's t times the standard error to both sides, and the error bound, where values have one. That of
-            corrected values covers less, see :class:`shapshift.PosteriorCorrector`. NaN where nothing is known about
-            the error of a value.
+            Value plus and minus Student's t times the standard error, widened by the error bound if there is one.
+            Intervals of corrected values cover less, see :class:`shapshift.PosteriorCorrector`. NaN if the error of a
+            value is unknown.
 
         Raises
         ------
@@ -354,7 +354,7 @@ class Valuation(Result):
                 known = some(list(self.group_names)) if self.group_names else "none: pass groups to value"
                 raise InputError(f"There is no validation group {group!r}. There are {known}.")
             if self.group_errors is None or self.group_freedom is None:
-                raise InputError("There is no sampling error of groups: these values were made without.")
+                raise InputError("There is no sampling error of groups: these values were computed without it.")
             at = self.group_names.index(group)
             return self.group_means[at], self.group_errors[at], self.group_freedom[at]
         freedom: Any = self.degrees_of_freedom
@@ -364,14 +364,14 @@ class Valuation(Result):
         return self.values, self.standard_error, freedom
 
     def _why_no_error(self) -> str:
-        """Say why there are no standard errors."""
+        """Give the reason why there are no standard errors."""
         if self.n_val == 1:
             return "it takes at least two validation points to see how values vary between them"
-        return "these values were corrected, or come from an earlier release, or from clusters that are only one"
+        return "these values were corrected, or come from an earlier release, or from a single cluster"
 
     @property
     def group_standard_errors(self) -> dict[Any, Floats]:
-        """Standard errors of the group values, per group name; empty where there are none."""
+        """Standard errors of the group values, per group name; empty if there are none."""
         return {} if self.group_errors is None else dict(zip(self.group_names, self.group_errors, strict=True))
 
     @property
@@ -392,10 +392,10 @@ class Valuation(Result):
 
     @property
     def reliability(self) -> float | None:
-        """Correlation to be expected between these values and those on another validation set of the same size.
+        """Expected correlation between these values and those on another validation set of the same size.
 
-        Its square root is that with the values on the population. None where there are no standard errors, or values do
-        not differ.
+        Its square root is the correlation with the values on the population. None without standard errors, or if values
+        do not differ.
         """
         return self._of_another_set(pearson=True)
 
@@ -414,7 +414,7 @@ class Valuation(Result):
         return None if found is None or np.isnan(found) else float(np.clip(found, 0.0, 1.0))
 
     def points_needed(self, reliability: float = 0.9) -> float:
-        """Return how many validation points (or clusters) a reliability takes; infinite where nothing can be told.
+        """Return the number of validation points (or clusters) needed for a reliability; infinite if unknown.
 
         Parameters
         ----------
@@ -457,8 +457,8 @@ class Valuation(Result):
         -------
         table
             One row per training row: its id (the index in pandas), ``value``, ``value_boundary``,
-            ``value_nonboundary``, one ``value[name]`` per validation group, ``error_bound`` where values are not exact,
-            and ``standard_error`` where there is one, with ``low`` and ``high``, a 95% interval.
+            ``value_nonboundary``, one ``value[name]`` per validation group, ``error_bound`` if values are not exact,
+            and ``standard_error`` if known, with ``low`` and ``high``, a 95% interval.
         """
         nothing = np.full(self.n_train, np.nan)
         columns: dict[str, npt.NDArray[Any]] = {"value": self.values}
@@ -468,7 +468,7 @@ class Valuation(Result):
             columns[f"value_{name}"] = nothing if part is None else part
         printed = Counter(str(name) for name in self.group_names)
         for group, means in self.group_values.items():
-            # Names that print alike, such as 1 and "1", are told apart by how Python writes them.
+            # Names that print alike, such as 1 and "1", are distinguished by their repr.
             columns[f"value[{group}]" if printed[str(group)] == 1 else f"value[{group!r}]"] = means
         if self.standard_error is not None:
             columns["standard_error"] = self.standard_error
@@ -498,7 +498,7 @@ class Valuation(Result):
 
 
 def error_fields(spread: Spread) -> dict[str, Any]:
-    """Return what a valuation says of the errors of its values, by field."""
+    """Return the fields of a valuation that describe the errors of its values."""
     error, freedom = spread.errors()
     return {
         "variance": lock(spread.variance),
@@ -519,9 +519,9 @@ def is_boundary(entropy: Floats, threshold: float) -> npt.NDArray[np.bool_]:
 
 
 def best_first(values: npt.ArrayLike, labels: npt.NDArray[Any] | None = None) -> npt.NDArray[np.int64]:
-    """Return the positions of rows from the highest value to the lowest; every part of it keeps the shares of classes.
+    """Return the positions of rows from the highest value to the lowest; every prefix keeps the shares of classes.
 
-    The k-th highest of the n rows of a class stands at (k - 1/2) / n, and rows are sorted by that: among the first m
+    The k-th highest of the n rows of a class gets the key (k - 1/2) / n, and rows are sorted by it: among the first m
     rows each class has its share of m, rounded. Ties go to the larger class, then to the higher value, then to the
     earlier row.
 
@@ -549,7 +549,7 @@ def best_first(values: npt.ArrayLike, labels: npt.NDArray[Any] | None = None) ->
 
 
 def summarize(values: Floats) -> dict[str, Any]:
-    """Mean, standard deviation, positive count and positive share of values: what every summary here starts from.
+    """Mean, standard deviation, positive count and positive share of values, used by every summary here.
 
     Examples
     --------
@@ -566,7 +566,7 @@ def summarize(values: Floats) -> dict[str, Any]:
 
 
 def without_error(valuation: Valuation) -> Valuation:
-    """Return a valuation that says nothing about its sampling error; for values that were changed."""
+    """Return a valuation without sampling error, for values that were changed."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("standard_error", "degrees_of_freedom", "group_errors", "group_freedom", "variance")
     )
@@ -574,10 +574,10 @@ def without_error(valuation: Valuation) -> Valuation:
 
 
 def corrected_by(caller: str, corrector: Any, noisy: Valuation) -> Valuation:
-    """Correct values by anything with ``transform(valuation)``, and refuse what that should not return.
+    """Correct values by any object with ``transform(valuation)``, and refuse invalid results of it.
 
-    What a corrector of the caller's own leaves as it was, the errors of the noisy values and their means per entropy
-    level, does not stay: there are no errors then, error bounds are infinite, and the means move with the values.
+    If a corrector keeps the errors of the noisy values and their means per entropy level unchanged, they are replaced:
+    errors are removed, error bounds are infinite, and the means move with the values.
     """
     found = corrector.transform(noisy)
     name = type(corrector).__name__
@@ -603,7 +603,7 @@ def corrected_by(caller: str, corrector: Any, noisy: Valuation) -> Valuation:
             found = without_error(found)
         if _same(found.error_bound, noisy.error_bound):
             changed["error_bound"] = np.full(values.size, np.inf)
-        # Values are the mean over levels, unless they alone were changed.
+        # Values are the mean over levels, unless only the values were changed.
         mean = found._mean_over(np.ones(found.level_counts.size, dtype=bool))
         if mean is not None and np.abs(values - mean).max() > LEVEL_ROUNDING * np.abs(values).max():
             changed["level_values"] = found.level_values + (values - mean)
@@ -632,7 +632,7 @@ def check_confidence(caller: str, confidence: float) -> None:
 
 
 def _check_share(caller: str, name: str, share: object, *, whole: bool = False) -> None:
-    """Refuse what is not between 0 and 1; with ``whole``, 1 is allowed."""
+    """Refuse a number that is not between 0 and 1; with ``whole``, 1 is allowed."""
     if not (isinstance(share, int | float | np.number) and (0 < share < 1 or (whole and share == 1))):
         raise wrong(caller, name, "above 0 and at most 1" if whole else "above 0 and below 1", share)
 
@@ -643,7 +643,7 @@ def check_valuation(caller: str, name: str, valuation: object) -> None:
 
 
 def check_returned(caller: str, model: object, returned: object) -> Valuation:
-    """Refuse what a model's value method should not return: anything but a Valuation."""
+    """Refuse a result of a model's value method that is not a Valuation."""
     if not isinstance(returned, Valuation):
         raise InputError(
             f"The 'model' parameter of {caller} must have a value method that returns a Valuation. That of "

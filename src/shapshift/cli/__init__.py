@@ -12,28 +12,28 @@ __all__ = ["main"]
 class Interrupt(KeyboardInterrupt):
     """Ctrl-C.
 
-    Python ends ``python -m`` by the signal, whatever the exit code, once a ``KeyboardInterrupt`` itself has left the
-    ``exec`` of a text, which SciPy and dataclasses use. It does not for a subclass.
+    Once a ``KeyboardInterrupt`` has left the ``exec`` of a text, which SciPy and dataclasses use, ``python -m`` ends by
+    the signal, whatever the exit code. A subclass does not have this effect.
     """
 
 
 def main() -> None:
     """Run the command line."""
-    # Loading the libraries takes a second or two, in which nothing is there yet that would have to be cleaned up.
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where a shell has turned it off
+    # Loading the libraries takes a second or two; until then there is nothing to clean up.
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # unless a shell has turned it off
     if heard:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     try:
         from shapshift.cli._app import app
-    except Exception as error:  # as libraries fail to load that are missing or too old
+    except Exception as error:  # a library is missing or too old
         from shapshift.cli._requirements import unmet
 
         if not (said := unmet()):
             raise
         sys.exit(f"Error: {type(error).__name__}: {error}\n{said}")
 
-    # A letter that the terminal's encoding lacks is spelled out: a table with a sigma must not end the command.
+    # Letters that the terminal's encoding lacks are escaped: a table with a sigma must not end the command.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -48,5 +48,5 @@ def _interrupt(*_: Any) -> None:
 
 
 def _terminate(*_: Any) -> None:
-    """End as on Ctrl-C: what is half-made is removed."""
+    """End as on Ctrl-C: unfinished results are removed."""
     sys.exit(143)

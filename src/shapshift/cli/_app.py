@@ -47,7 +47,7 @@ MODULES = (
     ),
     value,
 )
-# Their order in the help: as one would use them.
+# Order in the help: the order of use.
 ORDER = (
     *(
         "value",
@@ -80,7 +80,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Value every training row, see how far the values depend on the validation set, correct them, and pay for them.
+    """Value training rows, measure how much the values depend on the validation set, correct them, and price them.
 
-    Two files in, one page out: [cyan]shapshift report train.parquet val.parquet --label y[/]
+    From two files to one page: [cyan]shapshift report train.parquet val.parquet --label y[/]
     """

@@ -1,4 +1,4 @@
-"""How a function becomes a command: option groups are spread out for typer and put together again for the run."""
+"""Functions become commands: typer gets the options of all groups one by one, and the run gets the groups."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,9 +39,9 @@ class Command:
     groups : tuple of type
         Groups of options.
     writes : bool
-        Whether it always leaves a folder of results with a manifest.
+        Whether it always writes a results folder with a manifest.
     replaces_own : bool
-        Whether results of its own earlier run are replaced without --force.
+        Whether it replaces results of its own earlier run without --force.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Command:
     replaces_own: bool
 
     def execute(self, options: Mapping[type, Any], terminal: Terminal, called: Mapping[str, str] | None = None) -> None:
-        """Run the command; ``called`` are names of inputs to show instead of their own."""
+        """Run the command; ``called`` maps inputs to the names to show for them."""
         run = Run(self.name, options, terminal, replaces_own=self.replaces_own, called=called)
         if not self.writes:
             self.function(run)
@@ -61,7 +61,7 @@ class Command:
             run.finish()
 
     def recorded(self) -> dict[str, Any]:
-        """Options that a manifest holds, with their types."""
+        """Options that are recorded, with their types."""
         return {name: kind for group in self.groups for name, kind in recorded(group).items()}
 
     def inputs(self) -> list[str]:
@@ -69,12 +69,12 @@ class Command:
         return [name for name, kind in self.recorded().items() if is_path(kind)]
 
     def rebuild(self, given: Mapping[str, Any], inputs: Collection[str]) -> dict[type, Any]:
-        """Option groups from what a manifest holds; ``inputs`` are the names of its inputs.
+        """Option groups rebuilt from a manifest; ``inputs`` are the names of its inputs.
 
         Raises
         ------
         ValueError
-            If the options are not such as a run of this command records.
+            If runs of this command do not record such options.
         """
         groups = [group.__name__ for group in self.groups]
         for what, names, known in (("names the inputs", inputs, self.inputs()), ("sets", given, groups)):
@@ -94,12 +94,12 @@ def _connected(cluster: str) -> AbstractContextManager[None]:
 
 COMMANDS: dict[str, Command] = {}
 #: Help of the groups of commands, such as ``market`` of ``market open``.
-GROUPS = {"market": "Rounds of payment with a ledger, and what tricks would gain."}
+GROUPS = {"market": "Payment rounds recorded in a ledger, and what tricks would gain."}
 
 
 @cache
 def _group(name: str) -> typer.Typer:
-    """Return the application of a group of commands; of no group, the whole application."""
+    """Return the application of a command group, or the whole application if no group is given."""
     if not name:
         return app
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", context_settings=HELP)
@@ -120,17 +120,17 @@ def command(
     Parameters
     ----------
     name : str
-        With the name of its group in front where it is in one, such as "market open".
+        Name of the command, after that of its group if it has one, such as "market open".
     *groups : type
-        Groups of options, in the order of the help; those of :class:`Said` come last by themselves.
+        Groups of options, in the order of the help; those of :class:`Said` are added at the end.
     examples : sequence of str
         Command lines for the help.
     writes : bool
-        Whether the results are begun before the function and finished after it; else it sees to that itself.
+        Whether results are started before the function and finished after it; otherwise the function does both.
     replaces_own : bool
         Whether results of an earlier run of this command are replaced without --force.
     panel : str
-        Where the command stands in the help.
+        Panel of the help that lists the command.
     """
     groups = (*groups, Said)
 

@@ -1,4 +1,4 @@
-"""From the options to tables, arrays, a fitted model, and what an audit does to the validation set."""
+"""Tables, arrays, a fitted model and the perturbations of an audit, made from the options."""
 
 import glob
 import inspect
@@ -58,7 +58,7 @@ class Data:
 
     @property
     def classes(self) -> list[Any]:
-        """Labels that occur."""
+        """Distinct labels."""
         return list(dict.fromkeys([*self.arrays.y_train.tolist(), *self.arrays.y_val.tolist()]))
 
     @property
@@ -72,7 +72,7 @@ class Data:
         Parameters
         ----------
         table : bool
-            Whether the rows of the training table are not needed any more either.
+            Whether to drop the rows of the training table too.
         """
         kept = replace(self.arrays, X_train=self.arrays.X_train[:0].copy())
         return replace(self, arrays=kept, train=self.train.schema.empty_table() if table else self.train)
@@ -92,7 +92,7 @@ class Data:
         return Data(self.train.take(rows), self.val.take(points), arrays)
 
     def feature_columns(self) -> list[str]:
-        """Columns that features were made of."""
+        """Columns that the features were made from."""
         spec = self.arrays.spec
         apart = {spec["label"], *spec["more_labels"], spec["id"], spec["owner"], *spec["drop"]}
         names = spec["features"] or [name for name in self.train.column_names if name not in apart]
@@ -100,7 +100,7 @@ class Data:
         return [name for name in names if name in common]
 
     def preparation(self) -> list[str]:
-        """Return how features were made, without anything that occurs in a table: fit for every owner to read."""
+        """Return how features were made, with nothing from the tables, so that every owner may read it."""
         spec = self.arrays.spec
         filled = [f"missing entries filled in: {spec['impute']}"] * bool(spec["impute"])
         return [f"numbers scaled: {spec['scale']}", f"categories: {spec['categorical']}", *filled]
@@ -113,7 +113,7 @@ def load(run: Run, target: str | None = None) -> Data:
     ----------
     run : Run
     target : {"class", "number", "set", "seen"}, optional
-        What labels are, or "seen" to tell it from them; by default, what the method says.
+        Kind of label; "seen" detects it from the labels. By default, the kind that the method needs.
     """
     _check_options(run)
     columns, by = run[Columns], run[Sample].clusters
@@ -135,14 +135,14 @@ def load(run: Run, target: str | None = None) -> Data:
         spec = replace(spec, more_labels=more)
         if by is not None and not others:
             raise CommandError(
-                "--clusters is about the rows of VAL. With one table, name what belongs together by --groups."
+                "--clusters applies to the rows of VAL. With one table, use --groups for rows that belong together."
             )
         clusters = None if by is None else _clusters(val, by)
         weights = run[Weights].point_weight
         by_weight = None if weights == "balanced" else weights
         if by_weight is not None:
             weights = _weights(val, by_weight)
-        # Names of clusters, and weights, are no features.
+        # Names of clusters, and weights, are not features.
         apart = [column for column in (by, by_weight) if column not in (None, spec.label, spec.id, spec.owner)]
         spec = replace(spec, drop=[*spec.drop, *(column for column in apart if column not in spec.drop)])
     try:
@@ -172,7 +172,7 @@ def _prepared(run: Run, train: Any, val: Any, spec: "TableSpec") -> "Prepared":
 
 
 def _worded(run: Run, text: str) -> str:
-    """Name the option by which this command is told that labels are numbers."""
+    """Name the option that tells this command that labels are numbers."""
     from shapshift.tables.labels import REGRESSION
 
     return text.replace(REGRESSION, "--task number") if run.has(Checked) else text
@@ -202,14 +202,14 @@ def _weights(val: Any, column: str) -> Any:
 
 
 def load_raw(run: Run, columns: Columns) -> tuple[Any, Any, "Roles"]:
-    """Read one or two tables as they are, entries that are missing or text included.
+    """Read one or two tables without conversion, including text and missing entries.
 
     Returns
     -------
     train, val : pyarrow.Table
-        ``val`` is None where there is one table.
+        ``val`` is None if there is only one table.
     roles : Roles
-        Their columns; of ``train`` alone, where there is one table.
+        Roles of their columns; of those of ``train`` alone if there is only one table.
     """
     from shapshift.tables.preparing import read_roles
 
@@ -262,7 +262,7 @@ def _label_columns(columns: Columns, train: Any, target: str) -> tuple[Columns, 
 
 
 def _apart(run: Run, table: Any) -> list[str]:
-    """Columns of groups, times or the order of rows, which are no features."""
+    """Columns of groups, times or the order of rows, which are not features."""
     from shapshift.tables.files import no_column
 
     given = {name: column for name, column in vars(run[Folds]).items() if name in ("groups", "time") and column}
@@ -275,7 +275,7 @@ def _apart(run: Run, table: Any) -> list[str]:
 
 
 def _tell_shared(run: Run, arrays: "Prepared") -> None:
-    """Say how many validation points are training rows too."""
+    """Report how many validation points are also training rows."""
     from shapshift.cross import count_shared
 
     shared, n_val = count_shared(arrays.X_train, arrays.y_train, arrays.X_val, arrays.y_val), arrays.y_val.size
@@ -287,13 +287,13 @@ def _tell_shared(run: Run, arrays: "Prepared") -> None:
         return
     same = "TRAIN and VAL are the same file. " if len(set(run.digests().values())) == 1 else ""
     run.terminal.warning(
-        f"{same}{found}: they find themselves at distance 0, which makes values too good. Take other points, or leave "
-        "VAL out of 'shapshift value': every row is then valued on the others."
+        f"{same}{found}: they find themselves at distance 0, which inflates values. Use other points, or leave "
+        "VAL out of 'shapshift value' to value every row on the others."
     )
 
 
 def tell_copies(run: Run, data: Data) -> "Duplicates":
-    """Say how many training rows have exact copies across owners, splits and labels."""
+    """Report how many training rows have exact copies across owners, splits and labels."""
     from shapshift.duplicates import find_duplicates
 
     arrays = data.arrays
@@ -313,7 +313,7 @@ def tell_copies(run: Run, data: Data) -> "Duplicates":
 
 
 def _check_options(run: Run) -> None:
-    """Refuse options that are wrong whatever the tables hold, which can take long to read."""
+    """Refuse options that are wrong for any table, before the tables are read, which can take long."""
     from shapshift.checks.inputs import check_jobs, parse_memory
 
     parse_memory(run[Method].max_memory)
@@ -366,7 +366,7 @@ def _table_spec(columns: Columns, names: Sequence[str], target: str) -> "TableSp
 
 
 def clustered(model: Any, data: Data) -> dict[str, Any]:
-    """Return what a model's ``value`` must be told about clusters of validation rows."""
+    """Return arguments of a model's ``value`` for clusters of validation rows."""
     if data.clusters is None:
         return {}
     if "clusters" not in inspect.signature(model.value).parameters:
@@ -378,7 +378,7 @@ def clustered(model: Any, data: Data) -> dict[str, Any]:
 
 
 def ordered(model: Any, data: Data) -> dict[str, Any]:
-    """Return what a model's ``value`` must be told where rows join one after the other."""
+    """Return arguments of a model's ``value`` for rows that join one after the other."""
     if data.order is None:
         return {}
     inside = getattr(model, "model", model)
@@ -388,7 +388,7 @@ def ordered(model: Any, data: Data) -> dict[str, Any]:
 
 
 def blocks(model: Any, data: Data) -> dict[str, Any]:
-    """Return what a model's ``value`` must be told so that payouts get a sampling error."""
+    """Return arguments of a model's ``value`` that give payouts a sampling error."""
     from shapshift.price import random_blocks
 
     n_val = len(data.arrays.y_val)
@@ -398,7 +398,7 @@ def blocks(model: Any, data: Data) -> dict[str, Any]:
 
 
 def fit_model(run: Run, data: Data, semivalue: Any = None) -> Any:
-    """Fit the model that values the rows; ``semivalue`` is that of a model that has one, where none was asked for."""
+    """Fit the model that values the rows; ``semivalue`` is used by models that have one if the options name none."""
     model = make_model(run, semivalue).fit(data.arrays.X_train, data.arrays.y_train, ids=data.arrays.ids)
     if data.weights is not None:
         if run[Sample].pool:
@@ -411,7 +411,9 @@ def fit_model(run: Run, data: Data, semivalue: Any = None) -> Any:
     if not run[Sample].pool:
         return model
     if run[Sample].clusters is not None:
-        raise CommandError("--pool does not go with --clusters: pooling takes points to be independent. Leave one out.")
+        raise CommandError(
+            "--pool does not go with --clusters: pooling assumes independent points. Leave one of them out."
+        )
     if not hasattr(model, "pooled"):
         raise CommandError(f"--pool does not go with {type(model).__name__}. Leave it out, or choose --method knn.")
     return model.pooled()
@@ -433,7 +435,7 @@ def make_model(run: Run, semivalue: Any = None) -> Any:
     }
     usual = Method()
     named = {"n_neighbors": "neighbors"}
-    # An option at its usual value was not asked for: a method that has no such parameter goes without.
+    # An option at its default is not passed to a method that has no such parameter.
     chosen = {key: value for key, value in options.items() if value != getattr(usual, named.get(key, key))}
     quiet = options | {
         "semivalue": asked or semivalue or "shapley",
@@ -452,7 +454,7 @@ def named_columns(columns: "Columns | TableSpec", target: str) -> list[str]:
 
 
 def _as_read(columns: Columns, train: Any) -> Columns:
-    """Name the ids and owners of an .npz file as they are called in there: ``owner`` and ``owners`` mean the same."""
+    """Use the names that an .npz file has for ids and owners: ``owner`` and ``owners`` mean the same."""
     from shapshift.tables.binary import other_name
     from shapshift.tables.files import about
 
@@ -466,9 +468,9 @@ def _as_read(columns: Columns, train: Any) -> Columns:
 
 
 def _as_recorded(run: Run, notes: Sequence[str], inputs: Mapping[str, Path]) -> list[str]:
-    """Return notes without folders of files, with the names that files had in the first run when a run is repeated.
+    """Return notes without the folders of files; in a repeated run, with the file names of the first run.
 
-    A result must not tell where on a machine its inputs lie, and not depend on it.
+    A result must neither reveal nor depend on where its inputs lie.
     """
     from shapshift.tables.files import shown
 
@@ -487,7 +489,7 @@ def _as_recorded(run: Run, notes: Sequence[str], inputs: Mapping[str, Path]) -> 
 
 
 def _split(given: list[str] | None, names: Sequence[str]) -> list[str]:
-    """Entries that are no column are lists separated by commas."""
+    """Entries that name no column are lists separated by commas."""
     found: list[str] = []
     for entry in given or []:
         found += [entry] if entry in names else [part.strip() for part in entry.split(",") if part.strip()]
@@ -538,9 +540,9 @@ def audit_arguments(run: Run, classes: Sequence[Any] | None, default: str | None
     ----------
     run : Run
     classes : sequence or None
-        Labels, for perturbations that name some; None leaves these perturbations out.
+        Labels that perturbations may name; None leaves those perturbations out.
     default : str, optional
-        Levels to take when nothing was asked for.
+        Levels used if the options give none.
     """
     noise, shared = run[Noise], {"random_state": run.seed, "progress": run.terminal.progress}
     if noise.noise is not None and noise.perturb:

@@ -1,4 +1,4 @@
-"""What a command exits with, and how an error becomes one clear message."""
+"""Exit codes, and the message of every error."""
 
 import errno
 import os
@@ -31,17 +31,17 @@ class Code(IntEnum):
 
     OK = 0, "done"
     UNEXPECTED = 1, "something unexpected: a bug, or out of memory"
-    USAGE = 2, "an option or an input file is not as it must be"
-    EXISTS = 3, "results are there already; --force replaces those of the same command"
+    USAGE = 2, "an option or an input file is invalid"
+    EXISTS = 3, "results exist already; --force replaces those of the same command"
     CANNOT_WRITE = 4, "results cannot be written: no permission, disk full"
-    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names, or a ledger is not as it must be"
-    INTERRUPTED = 130, "interrupted by Ctrl-C; the results are whole or not there"
-    TERMINATED = 143, "terminated; the results are whole or not there"
+    OTHER_BYTES = 5, "the files of rerun differ from those that the manifest names, or a ledger fails its check"
+    INTERRUPTED = 130, "interrupted by Ctrl-C; the results are complete or absent"
+    TERMINATED = 143, "terminated; the results are complete or absent"
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# What the library calls a parameter, and the option that sets it where that has another name.
+# Parameters of the library that are set by an option of another name.
 _OPTIONS = {
     ("", "n_neighbors"): "--neighbors",
     ("", "n_jobs"): "--jobs",
@@ -53,7 +53,7 @@ _OPTIONS = {
     ("Banzhaf", "w"): "W of --semivalue banzhaf:W",
     ("Beta", "alpha"): "ALPHA of --semivalue beta:ALPHA,BETA",
     ("Beta", "beta"): "BETA of --semivalue beta:ALPHA,BETA",
-    ("OnPoints", "perturbation"): "What stands before @ in --perturb",
+    ("OnPoints", "perturbation"): "The part before @ in --perturb",
     ("Rule", "radius"): "--radius",
     ("find_clusters", "radius"): "--radius",
     ("find_duplicates", "radius"): "--radius",
@@ -107,7 +107,7 @@ _METHODS = {entry.factory.partition(":")[2]: name for name, entry in METHODS.ite
 
 
 class CommandError(Exception):
-    """An error to show as it is.
+    """An error whose message is shown unchanged.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class CommandError(Exception):
 
 @contextmanager
 def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
-    """Turn whatever goes wrong inside into a message and an exit code, and warnings into notes."""
+    """Turn every error inside into a message and an exit code, and warnings into notes."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         terminal.warning(in_options(str(message)))
@@ -149,8 +149,8 @@ def clear_errors(terminal: Terminal, *, debug: bool) -> Iterator[None]:
 
 
 def _left(terminal: Terminal) -> str:
-    """Say what is there although the command did not come to its end."""
-    return "".join(f"The results are in {folder!r}, all of them." for folder in terminal.written)
+    """Report results that exist although the command did not finish."""
+    return "".join(f"All results are in {folder!r}." for folder in terminal.written)
 
 
 def explain(error: Exception) -> tuple[str, Code]:
@@ -177,20 +177,20 @@ def explain(error: Exception) -> tuple[str, Code]:
 
 
 def _explain_system(error: OSError) -> tuple[str, Code]:
-    """Message and exit code of an error of the system: with its own words, or with ours, which say what to do."""
+    """Message and exit code of an error of the operating system, with advice where we have some."""
     if error.errno is None:
         return in_options(str(error)), Code.EXISTS if isinstance(error, FileExistsError) else Code.USAGE
     if error.strerror != os.strerror(error.errno):
         return str(error.strerror), Code.CANNOT_WRITE
     if error.errno in DISK_FULL:
-        return "The disk is full. Make room, or write elsewhere with --out.", Code.CANNOT_WRITE
+        return "The disk is full. Free some space, or write elsewhere with --out.", Code.CANNOT_WRITE
     where = f" {os.fspath(error.filename)!r}" if isinstance(error.filename, str) else ""
     code = Code.USAGE if isinstance(error, FileNotFoundError) else Code.CANNOT_WRITE
     return f"The system refused{where}: {error.strerror}.", code
 
 
 def in_options(message: str) -> str:
-    """Rewrite a message of the library in terms of the command line."""
+    """Rewrite a message of the library with the names of the options."""
 
     def option(found: re.Match[str]) -> str:
         parameter, caller = found["parameter"], found["caller"]

@@ -1,4 +1,4 @@
-"""A folder of results that is either whole or not there."""
+"""A results folder that is either complete or absent."""
 
 import errno
 import json
@@ -17,32 +17,32 @@ from shapshift.cli._errors import DISK_FULL, Code, CommandError
 from shapshift.cli._manifest import MANIFEST, digest, is_inside
 from shapshift.io.files import hidden_prefix, lock_file, locked, new_name, same_file, sync_folder, write_text, written
 
-# Parts of a staging folder: results that wait, results that they replace, which of them move, where a page waits that
-# goes elsewhere, and who is at work.
+# Parts of a staging folder: new results, replaced results, the list of moves, the path of a page that goes elsewhere,
+# and the lock of the process that uses it.
 _NEW, _OLD, _JOURNAL, _PAGE, _LOCK = "new", "old", "journal.json", "page.json", "lock"
 _STAGING = ".shapshift-"
 _COMMIT_LOCK = ".shapshift-commit.lock"
 
 
 class Folder:
-    """Results are made in a hidden folder beside the target (inside it, if it exists) and moved into place at the end.
+    """Results are written to a hidden folder beside the target (or inside it), and moved into place at the end.
 
-    Into a folder that exists, files move one by one, and a kill can come between any two. Therefore a journal is
-    written first, all files that are replaced are moved out, and only then the new ones in: old and new results are
-    never there together. Whoever uses the folder next undoes what was not finished (:meth:`recover`). The manifest is
-    the first to go and the last to come.
+    If the target exists, files move one by one, and the process can be killed between any two. A journal is therefore
+    written first; then all replaced files are moved out, and only then the new ones in. Old and new results are never
+    mixed. The next command that uses the folder undoes an unfinished commit (:meth:`recover`). The manifest is moved
+    out first and moved in last.
 
     Parameters
     ----------
     target : Path
-        Where results go; made if it does not exist.
+        Where results go; created if it does not exist.
     force : bool
-        Whether files of the same names may be replaced. Others stay in any case.
+        Whether files of the same names may be replaced. Other files are always kept.
 
     Attributes
     ----------
     own : mapping of str to str
-        Files, with their sha256, that may be replaced without that, unless they have changed.
+        Files, with their sha256, that may be replaced without ``force`` if they are unchanged.
     """
 
     def __init__(self, target: Path, *, force: bool) -> None:
@@ -57,12 +57,12 @@ class Folder:
             _recover(staging, undo=False)
         if not any(self.target.glob(f"{_STAGING}*")):
             return
-        with suppress(OSError), locked(self.target / _COMMIT_LOCK) as alone:  # a folder may be there only to be read
+        with suppress(OSError), locked(self.target / _COMMIT_LOCK) as alone:  # the folder may be read-only
             if alone:
                 self._undo_killed()
 
     def _undo_killed(self) -> None:
-        """Undo the commits of others that were killed; only while the lock of commits is held."""
+        """Undo the killed commits of other processes; the caller holds the commit lock."""
         for staging in self.target.glob(f"{_STAGING}*.part"):
             _recover(staging, undo=True)
 
@@ -80,9 +80,9 @@ class Folder:
         lost = isinstance(error, Exception) and not (self._done or self._is_there())
         if self._lock is not None:
             self._lock.close()
-        if not os.path.lexists(self._staging / _JOURNAL):  # else what it says is still to be undone
+        if not os.path.lexists(self._staging / _JOURNAL):  # otherwise its moves must still be undone
             shutil.rmtree(self._staging, ignore_errors=True)
-        if lost:  # whatever failed, that is why
+        if lost:  # this explains any other failure
             raise _lost(self._staging)
 
     @property
@@ -90,7 +90,7 @@ class Folder:
         return self._staging / _NEW
 
     def path(self, name: str) -> Path:
-        """Where to write a result for now."""
+        """Temporary path of a result."""
         self._expected.update(self.names(), [name])
         path = self._new / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,9 +109,9 @@ class Folder:
             return False
 
     def check_whole(self) -> None:
-        """Raise if a result that should be there was not written or has vanished."""
+        """Raise if an expected result was not written or has vanished."""
         names = self.names()
-        # What asked for a place may have added endings: a figure is written in two formats.
+        # Writers may add endings to a path: a figure is written in two formats.
         lost = [name for name in self._expected if not any(n == name or n.startswith(f"{name}.") for n in names)]
         if lost:
             raise _lost(self._staging, some(sorted(lost)))
@@ -130,19 +130,19 @@ class Folder:
 
     def _is_taken(self, name: str) -> bool:
         path = self.target / name
-        if name.endswith("/"):  # a folder is taken by what it holds
+        if name.endswith("/"):  # a folder is taken if a file in it is
             return path.is_dir() and any(self._is_taken(f"{name}{inner}") for inner in sorted(os.listdir(path)))
         return os.path.lexists(path) and not _is_unchanged(path, self.own.get(name))
 
     def commit(self, stale: Mapping[str, str] | None = None, then: Callable[[], None] = lambda: None) -> None:
-        """Move the results into place; whatever goes wrong, everything is as it was before.
+        """Move the results into place; on any error, restore the previous state.
 
         Parameters
         ----------
         stale : mapping of str to str, optional
-            Files of the run that is replaced, with their sha256; those that were changed since are kept.
+            Files of the replaced run, with their sha256; those changed since are kept.
         then : callable
-            What else belongs to the results; they go back if it fails.
+            Called after the moves; if it fails, they are undone.
         """
         self.check_whole()
         names = self.names()
@@ -152,7 +152,9 @@ class Folder:
             else:
                 with locked(self.target / _COMMIT_LOCK) as alone:
                     if not alone:
-                        raise CommandError(f"Another command is writing to {str(self.target)!r}. Repeat this one.")
+                        raise CommandError(
+                            f"Another command is writing to {str(self.target)!r}. Try again when it has finished."
+                        )
                     self._undo_killed()
                     self.check_free(names)
                     if not os.path.samefile(self._staging.parent, self.target):  # which was not there before
@@ -174,7 +176,7 @@ class Folder:
 
     @contextmanager
     def beside(self, name: str, target: Path) -> Iterator[Path]:
-        """Move a result to a hidden file beside a target elsewhere, to be moved there; removed if it is not."""
+        """Move a result to a hidden file beside a target elsewhere; removed if it is not moved on from there."""
         source, made = self.path(name), [folder for folder in target.parents if not folder.exists()]
         hidden = target.parent / f"{hidden_prefix(target)}{_token(self._staging)}.part"
         try:
@@ -187,7 +189,7 @@ class Folder:
             self._expected.discard(name)
             yield hidden
         finally:
-            # Whoever undoes what a journal says must see whether the page has moved.
+            # An undo must be able to see whether the page has moved.
             if not os.path.lexists(self._staging / _JOURNAL):
                 hidden.unlink(missing_ok=True)
             if not target.exists():
@@ -233,23 +235,23 @@ class Folder:
             raise CommandError(f"{str(path)!r} is a folder, and a result has that name. Move it away.", Code.EXISTS)
         if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(self.target)):
             raise CommandError(
-                f"{str(path.parent)!r} is a link to another place, where no result belongs. Remove it, or name another "
-                "folder with --out.",
+                f"{str(path.parent)!r} is a link to another folder, and results stay inside their own. Remove it, or "
+                "name another folder with --out.",
                 Code.EXISTS,
             )
 
 
 def _new_staging(place: Path) -> tuple[Path, BinaryIO | None]:
-    """Make a staging folder and hold its lock for as long as this process is at work in it."""
+    """Make a staging folder and hold its lock while this process uses it."""
     while True:
         staging = new_name(place, _STAGING)
         staging.mkdir()
         try:
             lock = lock_file(staging / _LOCK)
         except FileNotFoundError:
-            continue  # another process took it for one that was left behind
+            continue  # another process took it for an abandoned one
         except OSError:
-            lock = None  # a disk without locks; nobody can take it for one that was left behind
+            lock = None  # a disk without locks; no process can take it for an abandoned one
         else:
             if lock is None or not same_file(staging / _LOCK, lock):
                 continue
@@ -262,12 +264,12 @@ def _new_staging(place: Path) -> tuple[Path, BinaryIO | None]:
 
 
 def _recover(staging: Path, *, undo: bool) -> None:
-    """Remove a staging folder that nobody is at work in, after what it was in the middle of has been undone."""
+    """Remove a staging folder that no process uses, after undoing its unfinished commit."""
     if staging.is_symlink() or not staging.is_dir():
         return
     try:
         lock = lock_file(staging / _LOCK)
-    except OSError:  # somebody else's, or on a disk that is only to be read
+    except OSError:  # of another user, or on a read-only disk
         return
     if lock is None:
         return
@@ -296,8 +298,7 @@ def _is_done(staging: Path) -> bool:
 def _waiting_page(staging: Path) -> Path | None:
     """Hidden file of a page that goes elsewhere.
 
-    The record of it may come with a folder from anywhere: only a file that has the random part of the staging folder's
-    own name is meant.
+    The record of it may be untrusted: only a file with the random part of the staging folder's own name is accepted.
     """
     record = staging / _PAGE
     try:
@@ -314,10 +315,10 @@ def _token(staging: Path) -> str:
 
 
 def _undo(staging: Path) -> None:
-    """Bring the results back that a commit has moved out; can itself be interrupted and repeated.
+    """Restore the results that a commit has moved out; can itself be interrupted and repeated.
 
-    The journal may come with a folder from anywhere: nothing outside the folder is touched, and nothing that has
-    another size or time than what was moved.
+    The journal may be untrusted: files outside the folder, and files whose size or time differs from what was moved,
+    are not touched.
     """
     target, kept = staging.parent, staging / _OLD
     old, new = _read_journal(staging)
@@ -331,8 +332,8 @@ def _undo(staging: Path) -> None:
     in_the_way = [name for name in waiting if os.path.lexists(target / name)]
     if in_the_way:
         raise CommandError(
-            f"A command was killed while it replaced the results in {str(target)!r}. They cannot be brought back from "
-            f"{staging.name!r} because of {some(in_the_way)}, which came later. Move that away and repeat the command.",
+            f"A command was killed while it replaced the results in {str(target)!r}. They cannot be restored from "
+            f"{staging.name!r} because of newer files: {some(in_the_way)}. Move these away and repeat the command.",
             Code.EXISTS,
         )
     for name in sorted(waiting, key=lambda name: name == MANIFEST):
@@ -349,12 +350,14 @@ def _read_journal(staging: Path) -> tuple[dict[str, list[int]], dict[str, list[i
         raise CommandError(f"{str(staging / _JOURNAL)!r} is damaged ({error}). Move the folder away.") from None
     strange = [name for name in (*old, *new) if not _stays_inside(name, staging)]
     if strange:
-        raise CommandError(f"{str(staging / _JOURNAL)!r} names files elsewhere: {some(strange)}. Remove the folder.")
+        raise CommandError(
+            f"{str(staging / _JOURNAL)!r} names files outside its folder: {some(strange)}. Remove the folder."
+        )
     return old, new
 
 
 def _stays_inside(name: str, staging: Path) -> bool:
-    """Whether a file of a journal, wherever it is at the time, is in the folder or in its staging folder."""
+    """Whether a file of a journal lies in the folder or in its staging folder."""
     places = [(name, staging.parent), *((f"{part}/{name}", staging) for part in (_NEW, _OLD))]
     return all(name == MANIFEST or is_inside(name, folder, follow=False) for name, folder in places)
 
@@ -368,7 +371,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _stamp(path: Path) -> list[int]:
-    """Size and time of change, which a rename leaves as they are."""
+    """Size and time of change, which a rename keeps."""
     status = os.lstat(path)
     return [status.st_size, status.st_mtime_ns]
 
@@ -380,7 +383,7 @@ def _sync_folders(folder: Path, inner: Iterable[Path] | None = None) -> None:
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove folders up to the root as far as nothing is in them."""
+    """Remove empty folders, up to the root."""
     with suppress(OSError):
         while folder != root:
             folder.rmdir()
@@ -389,7 +392,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
 
 def _lost(staging: Path, what: str = "all of it") -> CommandError:
     return CommandError(
-        f"Results were removed from {str(staging)!r} while the command was at work: {what}. Repeat the "
+        f"Results were removed from {str(staging)!r} while the command was running: {what}. Repeat the "
         "command, and leave hidden folders of that name alone.",
         Code.CANNOT_WRITE,
     )
@@ -397,25 +400,25 @@ def _lost(staging: Path, what: str = "all of it") -> CommandError:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Say what stands in the way of writing."""
+    """Report why writing failed."""
     try:
         yield
     except OSError as error:
         said = f"{str(target)!r} cannot be written: {error.strerror or error}. Change its permissions"
         if error.errno in DISK_FULL:
-            said = f"The disk is full: {str(target)!r} cannot be written. Make room"
+            said = f"The disk is full: {str(target)!r} cannot be written. Free some space"
         raise CommandError(f"{said}, or name another place with --out.", Code.CANNOT_WRITE) from None
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let Ctrl-C and a request to terminate wait: what they find afterwards is done or undone, never half of it."""
-    if threading.current_thread() is not threading.main_thread():  # which alone hears them
+    """Delay Ctrl-C and requests to terminate until the block has ended, so that its work is never half done."""
+    if threading.current_thread() is not threading.main_thread():  # no other thread gets signals
         yield
         return
     came: list[int] = []
     heard = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    usual = {one: handler for one, handler in heard.items() if handler is not None}  # else it is not Python's
+    usual = {one: handler for one, handler in heard.items() if handler is not None}  # None: not a handler of Python
     for one in usual:
         signal.signal(one, lambda number, _: came.append(number))
     try:
@@ -428,7 +431,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def move_new(source: Path, target: Path) -> None:
-    """Move a file to a name that must be free, also at this very instant."""
+    """Move a file to a name that must be free; never replaces a file, even one made at the same moment."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -449,7 +452,7 @@ def _is_unchanged(path: Path, expected: str | None) -> bool:
 
 
 def existing_parent(target: Path) -> Path:
-    """Nearest folder above that is there."""
+    """Nearest existing folder above."""
     folder = target.absolute().parent
     while not folder.is_dir():
         folder = folder.parent

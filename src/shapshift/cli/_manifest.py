@@ -1,4 +1,4 @@
-"""The manifest: what a run read, with which options, by which versions, and what it wrote."""
+"""The manifest: inputs, options, versions and outputs of a run."""
 
 import glob
 import hashlib
@@ -23,10 +23,10 @@ from shapshift.exceptions import InputError
 
 FORMAT, VERSION = "shapshift.manifest", 1
 MANIFEST = "manifest.json"
-#: Bytes of the largest manifest that is read; a page for each of a million owners fits.
+#: Most bytes of a manifest; enough for the pages of a million owners.
 LARGEST = 256_000_000
 PAGE_ENDINGS = (".html", ".htm")
-#: What the bytes of a result can depend on.
+#: Libraries that can change the bytes of a result.
 PACKAGES = ("shapshift", "numpy", "numba", "scipy", "scikit-learn", "pyarrow")
 #: Entry of the versions for the linear algebra libraries.
 BLAS = "blas"
@@ -40,12 +40,12 @@ class Manifest:
     ----------
     command : str
     options : dict
-        Options in their groups, without those that only say where results go and what is shown.
+        Options by group, without those that only set where results go and what is shown.
     inputs : dict
         For each option that names an input: its ``path`` and ``sha256``. Paths are relative to the manifest, or bare
-        names: nothing tells about the machine.
+        names, and reveal nothing about the machine.
     parameters : dict
-        Everything that was chosen, also by default.
+        All parameters, defaults included.
     seed : int
     versions : dict
     outputs : dict
@@ -64,7 +64,7 @@ class Manifest:
     report: Mapping[str, str] | None
 
     def files(self) -> dict[str, str]:
-        """File to sha256, the page among them."""
+        """File to sha256, including the page."""
         return {**self.outputs, **({self.report["name"]: self.report["sha256"]} if self.report else {})}
 
     def to_json(self) -> str:
@@ -74,9 +74,9 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; a folder stands for the manifest in it.
+    """Read a manifest, or the manifest in a folder.
 
-    A manifest can come from anywhere, and files are read, replaced and removed by what it says: it is checked whole.
+    A manifest may be untrusted, and decides which files are read, replaced and removed: all of it is checked.
     """
     target = path / MANIFEST if path.is_dir() else path
     try:
@@ -87,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
             raise InputError(f"it has {about.st_size:,} bytes, more than {LARGEST:,}")
         body = json.loads(target.read_text(encoding="utf-8"), object_pairs_hook=_no_repeats, parse_constant=_no_number)
         if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
-            raise InputError("it is something else")
+            raise InputError("it is no manifest of shapshift")
         version = body.pop("version", None)
         if version != VERSION:
             raise InputError(f"it has version {str(version)[:20]}, this release reads version {VERSION}")
@@ -115,11 +115,11 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise InputError(f"{name} is not a number of JSON")
+    raise InputError(f"{name} is not a valid JSON number")
 
 
 def earlier(out: Path, command: str) -> Manifest | None:
-    """Manifest of the run whose results are in a folder; refused when they are not of the same command."""
+    """Manifest of the results in a folder; raises if they are not of the same command."""
     if not os.path.lexists(out / MANIFEST):
         return None
     try:
@@ -132,8 +132,8 @@ def earlier(out: Path, command: str) -> Manifest | None:
         ) from None
     if found.command != command:
         raise CommandError(
-            f"The folder {str(out)!r} already holds results of 'shapshift {found.command}', and --force replaces those "
-            "of the same command only. Name another folder with --out.",
+            f"The folder {str(out)!r} already holds results of 'shapshift {found.command}', and --force replaces only "
+            "those of the same command. Name another folder with --out.",
             Code.EXISTS,
         )
     return found
@@ -149,7 +149,7 @@ def _check(manifest: Manifest, folder: Path) -> None:
         and all(map(_is_digest, [*manifest.files().values(), *(entry["sha256"] for entry in inputs.values())]))
         and all(len(text) <= 200 and text.isprintable() for pair in manifest.versions.items() for text in pair)
     ):
-        raise InputError("its entries do not have the form they must have")
+        raise InputError("its entries have the wrong form")
     far = [entry["path"] for entry in inputs.values() if not _is_relative(entry["path"])]
     if far:
         raise InputError(f"its inputs must be named by paths relative to it, and it names {some(far)}")
@@ -169,16 +169,16 @@ def _is_digest(text: str) -> bool:
 
 
 def _is_relative(path: str) -> bool:
-    """Whether a path is such as :func:`recorded_path` makes: folders above come first, if any, then folders below."""
+    """Whether a path has the form that :func:`recorded_path` makes: folders above first, if any, then folders below."""
     there = Path(path)
     below = list(itertools.dropwhile(lambda part: part == "..", there.parts))
     return not (there.anchor or there.drive or "\0" in path) and bool(below) and ".." not in below
 
 
 def is_inside(name: str, folder: Path, *, follow: bool = True) -> bool:
-    """Whether a name, from a manifest for instance, is that of a file in the folder, and not of the manifest itself.
+    """Whether a name is that of a file in the folder other than the manifest.
 
-    A link that the file itself is counts as the place it points to, unless ``follow`` is false.
+    If the file is a link, its target counts, unless ``follow`` is false.
     """
     path = PureWindowsPath(name)  # knows the separators and drives of every system
     if not name or path.anchor or path.drive or ".." in path.parts or "\0" in name or name in (".", MANIFEST):
@@ -188,7 +188,7 @@ def is_inside(name: str, folder: Path, *, follow: bool = True) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that bytes can depend on."""
+    """Versions of everything that can change the bytes of a result."""
     return {
         "python": platform.python_version(),
         **{name: installed(name) or "absent" for name in PACKAGES},
@@ -211,10 +211,10 @@ def digest(path: Path) -> str:
 
 
 def recorded_path(path: Path, out: Path) -> str:
-    """How a manifest in ``out`` names an input.
+    """Path or name that a manifest in ``out`` records for an input.
 
-    Relative to itself, or by the bare name where that would tell where on the machine it lies. A pattern keeps the last
-    folder before its first wildcard: alone it would fit anywhere.
+    Relative to the manifest, or the bare name if a path would reveal folders of the machine. A pattern keeps the last
+    folder before its first wildcard: alone it would match files anywhere.
     """
     here, there, folder = Path.cwd(), Path(os.path.abspath(path)), Path(os.path.abspath(out))
     near = there.is_relative_to(folder.parent) or (there.is_relative_to(here) and folder.is_relative_to(here))
@@ -224,6 +224,6 @@ def recorded_path(path: Path, out: Path) -> str:
 
 
 def pattern_length(path: Path) -> int:
-    """How many parts of a path, from the first wildcard on, are a pattern."""
+    """Count the parts of a path from the first wildcard on."""
     magic = [number for number, part in enumerate(path.parts) if glob.has_magic(part)]
     return len(path.parts) - magic[0] if magic else 0

@@ -24,7 +24,7 @@ def option(default: Any, text: str, *names: str, recorded: bool = True, **more: 
     *names : str
         Such as ``-y``. The long name is made from that of the field, unless one is among these.
     recorded : bool
-        Whether a manifest holds it. It does not hold where results go, what is shown, and who computes.
+        Whether a manifest holds it. It holds no options that set where results go, what is shown or where work runs.
     **more
         Passed on to ``typer.Option``: ``metavar``, ``min``, ...
     """
@@ -38,7 +38,7 @@ def argument(text: str, *, default: Any = MISSING, recorded: bool = True, **more
 
 
 def parameters(group: type) -> list[inspect.Parameter]:
-    """One parameter for each option of a group, as typer reads them."""
+    """Parameters for typer, one for each option of a group."""
     hints, made = get_type_hints(group), []
     for each in fields(group):
         about, names = each.metadata["about"], each.metadata.get("names")
@@ -67,12 +67,12 @@ def recorded(group: type) -> dict[str, Any]:
 
 
 def to_record(options: Mapping[type, Any], inputs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Options as a manifest holds them, by the name of their group.
+    """Options to record, by the name of their group.
 
     Parameters
     ----------
     options : mapping of type to dataclass
-        Each group of options with what was given.
+        Option groups with the given values.
     inputs : mapping of str to str
         Recorded path of each option that names an input.
     """
@@ -84,20 +84,20 @@ def to_record(options: Mapping[type, Any], inputs: Mapping[str, str]) -> dict[st
 
 
 def read_record(group: type, given: Any, inputs: Collection[str]) -> Any:
-    """Read a group from what a manifest holds, checked as the command line checks it.
+    """Read an option group from a manifest, with the checks of the command line.
 
     Parameters
     ----------
     group : type
     given : object
-        Options by name. A manifest can come from anywhere: nothing is taken for granted.
+        Options by name. A manifest may be untrusted: all of it is checked.
     inputs : collection of str
         Names of the inputs. An option that is a path must be among them.
 
     Raises
     ------
     ValueError
-        If an option is not one that manifests record, or does not have the form it must have.
+        If manifests do not record an option, or it has the wrong form.
     """
     if not isinstance(given, Mapping):
         raise InputError(f"its {group.__name__!r} must map options to values")
@@ -171,7 +171,7 @@ class OneOrTwo:
         metavar="TRAIN",
     )
     val: Path | None = argument(
-        "Validation rows, with the same columns. Without them, the other rows of TRAIN take their place.",
+        "Validation rows, with the same columns. Without VAL, every row is valued on the other rows of TRAIN.",
         default=None,
         metavar="[VAL]",
     )
@@ -185,7 +185,7 @@ class Checked:
         "Rows to check: Parquet, CSV, Feather/Arrow, JSON lines, .npz; a folder or a quoted pattern of parts.",
         metavar="TABLE",
     )
-    val: Path | None = option(None, "Rows whose labels are known to be right, with the same columns.", metavar="FILE")
+    val: Path | None = option(None, "Rows whose labels are known to be correct, with the same columns.", metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -194,28 +194,30 @@ class Folds:
 
     panel: ClassVar[str] = "Without VAL"
     groups: str | None = option(
-        None, "Column of what belongs together: no row is valued on its own group, such as a patient.", metavar="COLUMN"
+        None, "Group column, such as a patient: no row is valued on rows of its own group.", metavar="COLUMN"
     )
-    time: str | None = option(None, "Column of times: rows are valued on later rows only.", metavar="COLUMN")
+    time: str | None = option(None, "Time column: rows are valued on later rows only.", metavar="COLUMN")
     folds: int | None = option(None, "Number of folds.", metavar="N", min=2)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns mean what, and how features are made of them."""
+    """Roles of columns, and how features are made from them."""
 
     panel: ClassVar[str] = "Columns"
-    label: str | None = option(None, "Column of the label. Not needed for .npz.", "-y", metavar="COLUMN")
-    id: str | None = option(None, "Column that names the rows.", metavar="COLUMN")
+    label: str | None = option(None, "Label column. Not needed for .npz.", "-y", metavar="COLUMN")
+    id: str | None = option(None, "Row id column.", metavar="COLUMN")
     owner: str | None = option(None, "Owner column.", metavar="COLUMN")
     drop: list[str] | None = option(
         None, "Columns to leave out: repeat the option, or separate by commas.", metavar="COLUMN"
     )
-    features: list[str] | None = option(None, "The feature columns; by default all that remain.", metavar="COLUMN")
-    scale: Literal["standard", "robust", "none"] = option("standard", "Scale numbers, fitted on the training rows.")
-    categorical: Literal["onehot", "ordinal"] = option("onehot", "How categories become numbers.")
+    features: list[str] | None = option(None, "Feature columns; by default all remaining columns.", metavar="COLUMN")
+    scale: Literal["standard", "robust", "none"] = option(
+        "standard", "Scaling of number columns, fitted on the training rows."
+    )
+    categorical: Literal["onehot", "ordinal"] = option("onehot", "How categories are encoded.")
     impute: Literal["median", "mean", "most_frequent"] | None = option(
-        None, "Fill in missing values; they are refused without this."
+        None, "How to fill in missing values; without this option they are an error."
     )
     text: list[str] | None = option(None, "Columns of texts to turn into vectors with --embed.", metavar="COLUMN")
     image: list[str] | None = option(
@@ -226,7 +228,7 @@ class Columns:
     embed: str | None = option(
         None,
         "Folder of a model for --text (sentence-transformers) or --image (torchvision), or the name of one for texts; "
-        "by default all-MiniLM-L6-v2. Vectors are kept, and a run that was killed resumes.",
+        "by default all-MiniLM-L6-v2. Vectors are cached, so a killed run resumes.",
         metavar="MODEL",
     )
 
@@ -238,12 +240,12 @@ class Sample:
     panel: ClassVar[str] = Columns.panel
     clusters: str | None = option(
         None,
-        "Column of VAL that is equal for rows that depend on each other, such as the patient of several readings: "
-        "sampling errors then count these instead of rows.",
+        "Cluster column of VAL, equal for rows that depend on each other, such as readings of one patient: "
+        "sampling errors then count clusters instead of rows.",
         metavar="COLUMN",
     )
     pool: bool = option(
-        False, "Borrow strength from the training rows, as further validation points, as far as they agree with VAL."
+        False, "Also use the training rows as validation points, weighted by how well they agree with VAL."
     )
 
 
@@ -254,8 +256,8 @@ class Weights:
     panel: ClassVar[str] = Columns.panel
     point_weight: str | None = option(
         None,
-        "How much each row of VAL counts: 'balanced' makes all classes count alike, or a column of weights, such as "
-        "costs. A column called balanced cannot be named.",
+        "Weights of the rows of VAL: 'balanced' gives all classes the same total weight; else a column of weights, "
+        "such as costs. A column called 'balanced' cannot be used.",
         metavar="COLUMN|balanced",
     )
 
@@ -267,8 +269,8 @@ class Order:
     panel: ClassVar[str] = Columns.panel
     order: str | None = option(
         None,
-        "Column of TRAIN that says which rows join first, such as a date: each row is worth what it adds to the "
-        "earlier ones. Equal rows join together.",
+        "Column of TRAIN that orders the rows, such as a date: the value of a row is what it adds to the earlier "
+        "rows. Rows with equal entries join together.",
         metavar="COLUMN",
     )
 
@@ -281,28 +283,28 @@ class Method:
     method: str = option(
         "knn",
         "knn, regression (the label is a number), threshold:radius=R, weighted, or another of 'shapshift methods'; "
-        "parameters follow as in weighted:weights=gaussian,bits=4.",
+        "with parameters, weighted:weights=gaussian,bits=4.",
         metavar="NAME",
     )
     neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1)
-    utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.")
+    utility: Literal["soft", "hard"] = option("soft", "Divide votes by the number of voters, or by K.")
     semivalue: str | None = option(
         None,
         "shapley, banzhaf, loo, calibrated, filled (Shapley values over subsets of at least 2K rows), banzhaf:W like "
         "banzhaf:0.1, or beta:ALPHA,BETA like beta:4,1; "
         "with --method sampled also distributional:N such as distributional:50.",
         metavar="NAME",
-        show_default="shapley; filled where clusters are paid",
+        show_default="shapley; filled with --pay-by clusters",
     )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option("euclidean", "Distance between rows.")
     ties: Literal["average", "index"] = option(
-        "average", "Rows at equal distance: average over orders, or by row number."
+        "average", "Rows at equal distance: average over all orders, or order them by row number."
     )
     boundary_neighbors: int = option(
-        5, "Nearest rows whose labels decide whether a point is a boundary point.", metavar="N", min=1
+        5, "Number of nearest rows whose labels decide whether a point is a boundary point.", metavar="N", min=1
     )
     boundary_entropy: float = option(
-        0.0, "Entropy of these labels (nats) above which it is one.", metavar="NATS", min=0.0
+        0.0, "Entropy of these labels (nats) above which a point is a boundary point.", metavar="NATS", min=0.0
     )
     device: Literal["cpu", "cuda", "auto"] = option(
         "cpu", "Where values are computed. cuda: a GPU; auto: a GPU if available."
@@ -310,20 +312,20 @@ class Method:
     jobs: int = option(-1, "Threads; -1 is all processors. Never changes a result.", "-j", metavar="N")
     cluster: str = option(
         "local",
-        "Who does the work: local, dask://host:port or ray://host:port. Never changes a result.",
+        "Where the work runs: local, dask://host:port or ray://host:port. Never changes a result.",
         metavar="ADDRESS",
         recorded=False,
     )
     max_memory: str | None = option(
         None,
-        "Bound on each table, and on what valuing allocates beside the rows (such as 2GB). Changes no result.",
+        "Memory limit for each table, and for what valuing allocates besides the rows, such as 2GB. Changes no result.",
         metavar="SIZE",
     )
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Where a run that was killed resumes from."""
+    """Progress from which a killed run resumes."""
 
     panel: ClassVar[str] = Method.panel
     checkpoint: Path | None = option(
@@ -345,12 +347,12 @@ class Noise:
         "Levels of Gaussian feature noise, such as 0.1,0.2,0.5 (after scaling, so in standard deviations).",
         metavar="LEVELS",
     )
-    relative: bool = option(False, "Read --noise in standard deviations of each feature, however scaled.")
+    relative: bool = option(False, "Take --noise in standard deviations of each feature, whatever the scaling.")
     perturb: list[str] | None = option(
         None,
         "Instead of --noise, one per level: laplace:epsilon=1, round:1, quantize:step=0.5, mask:0.1, flip:0.05, "
         "subsample:0.5, coverage:0.3, priors:yes=0.7, gaussian:0.5; gaussian:0.5@boundary (or @nonboundary) changes "
-        "these points alone; 'round:1 | flip:0.1' does both.",
+        "only these points; 'round:1 | flip:0.1' applies both.",
         metavar="SPEC",
     )
     repeats: int = option(20, "Runs per level.", metavar="N", min=1)
@@ -358,13 +360,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Rule:
-    """By which rule values are corrected."""
+    """Rule of the correction."""
 
     panel: ClassVar[str] = "Correction"
     rule: Literal["default", "paper"] = option(
         "default",
-        "default meets the clean positive count to the row and leaves parts of under 5 points alone; paper is the "
-        "published behaviour: nearest quantile, parts of any size.",
+        "default: match the clean positive count exactly, and leave parts of under 5 points unchanged; paper: the "
+        "published rule, with the nearest quantile and parts of any size.",
     )
 
 
@@ -373,7 +375,7 @@ class Payment:
     """How the budget is shared out."""
 
     panel: ClassVar[str] = "Payment"
-    budget: str | None = option(None, "What to share out, such as 10000 or 99.50.", metavar="AMOUNT")
+    budget: str | None = option(None, "Amount to pay out, such as 10000 or 99.50.", metavar="AMOUNT")
     pay_by: Literal["clusters", "rows", "owners", "precedence"] | None = option(
         None,
         "clusters: copies and near copies of a row count once, for whoever was first; invites copies too noisy for the "
@@ -390,8 +392,8 @@ class Payment:
     )
     near_copies: bool = option(
         False,
-        "Test each owner for copies with more noise than the radius: rows of one who is found, that lie unusually near "
-        "to earlier rows, do not vote. Honest repeats of measurements look the same. Compares all rows of a label.",
+        "Test each owner for copies with more noise than the radius: if found, the owner's rows that lie unusually "
+        "near earlier rows do not vote. Honest repeated measurements look the same. Compares all rows of a label.",
     )
     order: str | None = option(
         None,
@@ -403,30 +405,32 @@ class Payment:
     policy: Literal["carry", "clip"] = option(
         "carry",
         "carry: rows with negative values reduce what their owner is paid; without --deposit that invites hiding bad "
-        "rows under a second name. clip: they count nothing; that invites random rows.",
+        "rows under a second name. clip: treat negative values as zero; invites random rows.",
     )
-    deposit: str = option("0", "With carry, what an owner with a negative total is charged at most.", metavar="AMOUNT")
-    floor: str = option("0", "Least payout of every owner; invites more names.", metavar="AMOUNT")
+    deposit: str = option("0", "With carry, the most that an owner with a negative total is charged.", metavar="AMOUNT")
+    floor: str = option("0", "Minimum payout of every owner; invites more names.", metavar="AMOUNT")
     cap: str | None = option(
-        None, "Largest payout: an amount, or such as 30%; invites splitting into several names.", metavar="AMOUNT"
+        None,
+        "Maximum payout: an amount, or a share such as 30%; invites splitting into several names.",
+        metavar="AMOUNT",
     )
-    reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT")
+    reserve: str = option("0", "Part of the budget to keep back: an amount, or a share such as 5%.", metavar="AMOUNT")
     odd_cents: Literal["draw", "keep"] = option(
-        "draw", "Cents between exactly equal owners: draw by hash, or keep back."
+        "draw", "Indivisible cents between exactly equal owners: draw by hash, or keep back."
     )
     currency: str = option("EUR", "How amounts are labelled.", metavar="TEXT")
 
 
 @dataclass(frozen=True)
 class Letter:
-    """What statements to owners say beside the payment."""
+    """Further text on statements to owners."""
 
     panel: ClassVar[str] = "Statements"
-    issuer: str | None = option(None, "Who pays.", metavar="TEXT")
-    contact: str | None = option(None, "Whom owners write to, such as an e-mail address.", metavar="TEXT")
-    period: str | None = option(None, "What is paid for, such as 'October 2026'.", metavar="TEXT")
+    issuer: str | None = option(None, "Name of the payer.", metavar="TEXT")
+    contact: str | None = option(None, "Contact for owners, such as an e-mail address.", metavar="TEXT")
+    period: str | None = option(None, "Period that is paid for, such as 'October 2026'.", metavar="TEXT")
     date: str | None = option(None, "Date of the statements.", metavar="YYYY-MM-DD")
-    contest_until: str | None = option(None, "Until when a payment can be contested.", metavar="YYYY-MM-DD")
+    contest_until: str | None = option(None, "Last date to contest a payment.", metavar="YYYY-MM-DD")
     locale: str = option(
         "en",
         "How amounts, numbers and dates are written, such as de, de_CH or ja. Sentences are English.",
@@ -436,7 +440,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Private:
-    """How payouts are kept from telling what is in the validation set."""
+    """Protection of the validation set against what payouts reveal."""
 
     panel: ClassVar[str] = "Payment"
     round_to: str | None = option(
@@ -460,17 +464,17 @@ class Output:
     out: Path | None = option(
         None, "Folder for the results.", "-o", metavar="FOLDER", show_default="shapshift-COMMAND", recorded=False
     )
-    force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
-    seed: int = option(0, "Same seed, same bytes.", metavar="N", min=0)
+    force: bool = option(False, "Replace existing results.", "-f", recorded=False)
+    seed: int = option(0, "Random seed; the same seed gives the same bytes.", metavar="N", min=0)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What every command says, and how."""
+    """What every command prints."""
 
     panel: ClassVar[str] = Output.panel
     json: bool = option(False, "Print one JSON document on stdout instead of text.", recorded=False)
-    quiet: bool = option(False, "Say nothing but warnings and errors.", "-q", recorded=False)
+    quiet: bool = option(False, "Show only warnings and errors.", "-q", recorded=False)
     debug: bool = option(False, "Show the traceback of an error.", envvar="SHAPSHIFT_DEBUG", recorded=False)
 
 

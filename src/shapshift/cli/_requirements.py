@@ -1,6 +1,6 @@
-"""What shapshift needs, and whether what is installed is new enough.
+"""Requirements of shapshift, and whether the installed versions meet them.
 
-Imports the standard library only: it is asked where another library is missing or too old to be imported.
+Imports only the standard library, because it runs when other libraries are missing or too old.
 """
 
 import re
@@ -20,9 +20,9 @@ class Requirement:
     lowest : str
         Lowest version that is supported.
     extra : str or None
-        Extra that it belongs to, None where shapshift cannot do without.
+        Extra that it belongs to; None if shapshift always needs it.
     installed : str or None
-        Version that is installed.
+        Installed version; None if there is none.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Requirement:
 
     @property
     def outdated(self) -> bool:
-        """Whether it is installed and too old, or missing although shapshift cannot do without."""
+        """Whether it is too old, or missing although shapshift always needs it."""
         if self.installed is None:
             return self.extra is None
         return _release(self.installed) < _release(self.lowest)
 
 
 def requirements() -> list[Requirement]:
-    """Everything that shapshift needs or can use, without the tools for testing it."""
+    """Everything that shapshift needs or can use, without test tools."""
     found = [match for line in requires("shapshift") or () if (match := _FORM.match(line))]
     return [
         Requirement(match["name"], match["lowest"] or "0", match["extra"], installed(match["name"]))
@@ -49,7 +49,7 @@ def requirements() -> list[Requirement]:
 
 
 def installed(name: str) -> str | None:
-    """Version of a distribution, None where it is not installed."""
+    """Version of a distribution; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -57,7 +57,7 @@ def installed(name: str) -> str | None:
 
 
 def advice(needed: list[Requirement]) -> str:
-    """Say which of these requirements are not met and how to meet them; empty where all are."""
+    """Name the unmet requirements and the command that installs them; empty if all are met."""
     bad = [each for each in needed if each.outdated]
     if not bad:
         return ""
@@ -67,7 +67,7 @@ def advice(needed: list[Requirement]) -> str:
 
 
 def unmet() -> str:
-    """Say which of the libraries that shapshift cannot do without are too old or missing."""
+    """Name the libraries that shapshift always needs and that are too old or missing."""
     return advice([each for each in requirements() if each.extra is None])
 
 

@@ -21,25 +21,25 @@ Group = TypeVar("Group")
 
 
 class Run:
-    """What a command works with. ``run[Method]`` is what was given for that group of options, or its defaults.
+    """Options, inputs and results of one run. ``run[Method]`` holds the given options of that group, or its defaults.
 
     Parameters
     ----------
     command : str
     options : mapping of type to dataclass
-        Each group of options with what was given.
+        Option groups with the given values.
     terminal : Terminal
     replaces_own : bool
-        Whether results of an earlier run of the same command are replaced without being asked.
+        Whether results of an earlier run of the same command are replaced without --force.
     called : mapping of str to str, optional
-        What results call an input, by the name of its option, where its file has another name by now.
+        Names of inputs in the results, by option, for files that have been renamed since.
 
     Attributes
     ----------
     result : dict
         What ``--json`` prints.
     parameters : dict
-        What the manifest says was chosen.
+        Parameters that the manifest records.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Run:
         return path
 
     def will_write(self, *names: str) -> None:
-        """Refuse, before the work begins, to replace what is there; a name that ends in ``/`` is a whole folder."""
+        """Refuse, before the work begins, to replace existing results; a name that ends in ``/`` is a whole folder."""
         self._folder.check_free(names)
         inputs = {os.path.realpath(path) for path in self._input_paths()}
         taken = [name for name in names if os.path.realpath(self.out / name) in inputs]
@@ -111,15 +111,15 @@ class Run:
         self._check_page()
 
     def path(self, name: str) -> Path:
-        """Where to write a result; it moves into place when the run is done."""
+        """Path of a result while the run lasts; it moves into place at the end."""
         return self._folder.path(name)
 
     def page_path(self) -> Path:
-        """Where to write the page; it moves to its place with the results."""
+        """Path of the page while the run lasts; it moves to its place with the results."""
         return self.path(self._page_name())
 
     def table_name(self, stem: str) -> str:
-        """Name of a table of rows in the format that was asked for."""
+        """File name of a table of rows, in the chosen format."""
         return f"{stem}.{self[Tables].format}"
 
     def write_table(self, name: str, table: Any, *, as_input: bool = False) -> None:
@@ -182,11 +182,11 @@ class Run:
             self.terminal.line(f"Open in a browser: {self.page.absolute()}", style="bold")
 
     def called(self, name: str) -> str:
-        """Return what results call an input: its bare name, that of the first run when a run is repeated."""
+        """Return the name of an input in the results: its bare name, or that of the first run if it is repeated."""
         return Path(self._called.get(name, self._inputs[name]["path"])).name
 
     def digests(self) -> dict[str, str]:
-        """Digests of the inputs, for people who need not know their names."""
+        """Digests of the inputs without their names, for people."""
         return {name.replace("_", " "): f"sha256 {entry['sha256'][:12]}" for name, entry in self._inputs.items()}
 
     def files(self) -> dict[str, str]:
@@ -199,7 +199,7 @@ class Run:
         if self.page is None or self._page_name() != _PAGE:
             self._folder.commit(self._stale)
             return
-        # What stands there is replaced only if that was asked for.
+        # An existing page is replaced only on request.
         page, move, target = self.page, os.replace if self[Output].force else move_new, destination(self.page)
         with self._folder.beside(_PAGE, target) as hidden:
 
@@ -213,13 +213,13 @@ class Run:
             self._folder.commit(self._stale, place)
 
     def _page_name(self) -> str:
-        """Name of the page among the results until they are moved: its own, if it stays among them."""
+        """Name of the page among the results until they are moved: its own name if it stays there."""
         assert self.page is not None
         target, folder = destination(self.page), Path(os.path.realpath(self.out))
         return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else _PAGE
 
     def use_page(self, page: Path) -> None:
-        """Say where the page goes; refused where no file could be, or it would replace anything but an earlier page."""
+        """Return the path of the page; raises if it cannot be a file, or would replace anything but an earlier page."""
         if page.is_dir():
             raise CommandError(f"--report must name a file such as out.html. {str(page)!r} is a folder.")
         if page.suffix.lower() not in PAGE_ENDINGS:
@@ -259,22 +259,20 @@ class Run:
         for group, given in self._options.items():
             for path in (getattr(given, name) for name in recorded(group)):
                 if isinstance(path, Path):
-                    with suppress(OSError, ValueError):  # reading it will say what is wrong with it
+                    with suppress(OSError, ValueError):  # reading it raises an error that says what is wrong
                         yield from find_parts(path).files
 
 
-#: Name of a page among the results that goes elsewhere.
+#: Name among the results of a page that goes elsewhere.
 _PAGE = ".page.html"
 
 
 def _page_exists(page: Path) -> CommandError:
-    return CommandError(
-        f"{str(page)!r} is there already. Name another file with --report, or use --force.", Code.EXISTS
-    )
+    return CommandError(f"{str(page)!r} exists already. Name another file with --report, or use --force.", Code.EXISTS)
 
 
 def csv_text(header: Sequence[str], rows: Any, *, as_input: bool = False) -> str:
-    """CSV for spreadsheets: no text is run as a formula, all of it is quoted, and accents are read as such.
+    """CSV for spreadsheets: no text runs as a formula, all text is quoted, and accents are read correctly.
 
     A table that is to be read again keeps its text: a label "+" with an apostrophe before it would be another label.
     """

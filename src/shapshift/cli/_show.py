@@ -1,4 +1,4 @@
-"""Results as people see them: lines and tables in the terminal, and the page."""
+"""Results for people: lines and tables in the terminal, and the page."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,7 +61,7 @@ def extremes(valuation: "Valuation", data: Data) -> dict[str, list[dict[str, Any
 
 
 def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[str, Any]:
-    """Say how far values can be trusted, how many are negative, by class, and which rows are highest and lowest.
+    """Print how reliable values are, how many are negative, by class, and which rows are highest and lowest.
 
     Returns these facts.
     """
@@ -104,7 +104,7 @@ def show_values(terminal: Terminal, valuation: "Valuation", data: Data) -> dict[
 
 
 def show_classes(terminal: Terminal, facts: Mapping[str, Any]) -> None:
-    """Tabulate the values by class, and say which classes are condemned."""
+    """Tabulate the values by class, and name the condemned classes."""
     if not facts or facts["all"] < 2:
         return
     rows, styles = [], []
@@ -126,7 +126,7 @@ def show_classes(terminal: Terminal, facts: Mapping[str, Any]) -> None:
 
 
 def who_saw_whom(cross: Mapping[str, Any]) -> str:
-    """Say which rows of one table were valued on which."""
+    """State which rows of one table were valued on which."""
     fewest, most = cross["points_per_row"]
     points = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     mean, folds = f"each value is the mean over {points}", cross["folds"]
@@ -141,15 +141,15 @@ def who_saw_whom(cross: Mapping[str, Any]) -> str:
 
 
 def how_points_count(point_weight: str) -> str:
-    """Say which weights validation points have."""
-    alike = "so that all classes of them count alike" if point_weight == "balanced" else "given ones"
+    """State the weights of the validation points."""
+    alike = "so that all classes have the same total weight" if point_weight == "balanced" else "as given"
     return f"Validation points have weights, {alike}."
 
 
 def what_was_borrowed(pool: Mapping[str, Any]) -> str:
-    """Say how much pooled values owe to the training rows, and why."""
+    """State how much of the pooled values comes from the training rows, and why."""
     if pool["weight"] == pool["share_weight"] == 0:
-        return f"Nothing was borrowed from the training rows: {pool['why']}."
+        return f"No training rows were used as further points: {pool['why']}."
     return (
         f"Pooled with {pool['rows']:,} training rows as further points: they make {pool['weight']:.0%} of each label's "
         f"values and {pool['share_weight']:.0%} of the shares of labels, because {pool['why']}. The expected squared "
@@ -158,7 +158,7 @@ def what_was_borrowed(pool: Mapping[str, Any]) -> str:
 
 
 def show_sample(terminal: Terminal, sampling: Mapping[str, Any], thresholds: "Thresholds | None" = None) -> None:
-    """Say what another sample of validation points would change."""
+    """Print what another sample of validation points would change."""
     from shapshift.audit import Thresholds
 
     verdict = (thresholds or Thresholds()).judge_sample(sampling["reliability"])
@@ -168,7 +168,7 @@ def show_sample(terminal: Terminal, sampling: Mapping[str, Any], thresholds: "Th
 
 
 def show_audit(terminal: Terminal, audit: "ShiftAudit") -> dict[str, Any]:
-    """Say what another sample would change, tabulate the levels, and say the verdict; return the facts."""
+    """Print what another sample would change, the levels and the verdict; return the facts."""
     facts = audit_facts(audit)
     show_sample(terminal, audit.sampling, audit.thresholds)
     rows = []
@@ -246,7 +246,7 @@ def show_payouts(terminal: Terminal, allocation: "Allocation", shown: int = 20) 
 
 
 def show_copies(terminal: Terminal, found: "Clusters", *, paid: bool) -> None:
-    """Say how many rows repeat earlier ones, who has copies of whose rows, and by which radius.
+    """Print how many rows repeat earlier ones, who has copies of whose rows, and the radius.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def show_copies(terminal: Terminal, found: "Clusters", *, paid: bool) -> None:
 
 
 def copies_facts(found: "Clusters") -> dict[str, Any]:
-    """Return the same for JSON."""
+    """Return these facts for JSON."""
     return {
         "rows_that_repeat": int(found.first.size - found.representatives.size),
         "radius": found.radius,
@@ -283,7 +283,7 @@ def copies_facts(found: "Clusters") -> dict[str, Any]:
 
 
 def show_rule(terminal: Terminal, rule: "Rule", allocation: "Allocation") -> dict[str, Any]:
-    """Say how is paid, and what that invites; return both for JSON."""
+    """Print the payment rule and what it invites; return both for JSON."""
     said, invites = rule.sentences(allocation.currency, allocation.digits, allocation.parameters), rule.invites()
     for sentence_ in said:
         terminal.line(sentence_)
@@ -298,13 +298,13 @@ def number(value: float, form: str) -> str:
 
 
 def shows_features(run: Run, data: Data) -> bool:
-    """Whether there is a page, and feature values of single rows go on it: by default not where rows have owners."""
+    """Whether a page shows feature values of single rows: by default not if rows have owners."""
     asked = run[Page].raw_features
     return run.page is not None and (asked if asked is not None else data.arrays.owners is None)
 
 
 def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation | None":
-    """Explain the rows that a page lists; None where that would take long, or there is nothing to explain them by."""
+    """Explain the rows that a page lists; None if that would take long, or the method has no explanations."""
     from shapshift.report._table import TABLE_ROWS, listed_rows
 
     known = valuation.ids.tolist()
@@ -318,7 +318,7 @@ def explain_ends(data: Data, model: Any, valuation: "Valuation") -> "Explanation
 
 
 def with_point_ids(found: "Explanation", data: Data) -> "Explanation":
-    """Name the validation points of an explanation by their ids, where the table has such."""
+    """Name the validation points of an explanation by their ids, if the table has ids."""
     ids = data.arrays.ids_val
     return found if ids is None else replace(found, points={**found.points, "id": ids[found.points["position"]]})
 

@@ -1,4 +1,4 @@
-"""What is said: results on stdout, everything else on stderr. Text from data is never read as markup."""
+"""Terminal output: results on stdout, everything else on stderr. Text from data is never read as markup."""
 
 import json
 import math
@@ -27,13 +27,13 @@ class Terminal:
     Parameters
     ----------
     json : bool
-        One JSON document takes the place of all text on stdout.
+        Print one JSON document on stdout instead of text.
     quiet : bool
         Only warnings and errors are shown.
     results : bool
         Whether anything at all goes to stdout.
     written : list of str, optional
-        Folders that hold results of the command by now; an error later on does not deny them.
+        Folders that already hold results of the command, so that a later error can name them.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def progress(self) -> bool | None:
-        """What to pass on as ``progress``: never when quiet, else in a terminal only."""
+        """Value of ``progress``: off when quiet, otherwise on in a terminal only."""
         return False if self.quiet else None
 
     def line(self, text: str | Text = "", style: str = "") -> None:
@@ -78,7 +78,7 @@ class Terminal:
         self._say(table, soft_wrap=False)
 
     def hold(self) -> None:
-        """Keep results back until :meth:`release`: they are said when they are also written."""
+        """Keep results back until :meth:`release`: they are printed once they are also written."""
         self._held = []
 
     def release(self) -> None:
@@ -96,23 +96,23 @@ class Terminal:
     def document(self, content: Mapping[str, Any]) -> None:
         """Print the JSON document, when that was asked for."""
         if self.json:
-            # Elsewhere a letter that the encoding lacks would not come out as JSON writes it.
+            # Letters that another encoding lacks would be escaped in a way that is not JSON.
             escape = not (sys.stdout.encoding or "").lower().startswith("utf")
             sys.stdout.write(json.dumps(plain(content), indent=2, ensure_ascii=escape, allow_nan=False) + "\n")
             sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """Say something in passing."""
+        """Print a remark, unless quiet."""
         if not self.quiet:
             self._err.print(Text(safe(text), style="dim"), soft_wrap=not self._err.is_terminal)
 
     def warning(self, text: str) -> None:
-        """Say something that may matter."""
+        """Print a note that may matter."""
         said = Text.assemble(("Note: ", "yellow"), safe(text))
         self._err.print(said, soft_wrap=not self._err.is_terminal)
 
     def error(self, text: str, title: str = "Error") -> None:
-        """Say why the command ends here."""
+        """Print the error that ends the command."""
         if self._err.is_terminal:
             self._err.print(Panel(Text(safe(text)), title=title, title_align="left", border_style="red"))
         else:
@@ -124,7 +124,7 @@ class Terminal:
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """Show that something is going on whose length is not known."""
+        """Show a spinner while work of unknown length runs."""
         if self.quiet or not self._err.is_terminal:
             yield
             return
@@ -143,13 +143,13 @@ def cell_text(cell: Any, style: str) -> Text:
 
 
 def shorten(text: str) -> str:
-    """One cell of a table: safe and of bearable length."""
+    """One cell of a table, escaped and cut to a readable length."""
     text = safe(text)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def plain(content: Any) -> Any:
-    """Turn a result into what JSON knows; numbers that are none become null."""
+    """Turn a result into JSON types; NaN and infinite numbers become null."""
     if isinstance(content, Mapping):
         return {str(key): plain(entry) for key, entry in content.items()}
     if isinstance(content, list | tuple | set | frozenset):

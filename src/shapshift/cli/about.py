@@ -22,7 +22,7 @@ from shapshift.cli._requirements import advice, installed, requirements, unmet
 from shapshift.cli._run import Run, frame
 from shapshift.methods import METHODS
 
-PANEL = "Look around"
+PANEL = "Get started"
 #: What each extra is for.
 EXTRAS = {
     "plot": "figures",
@@ -61,9 +61,9 @@ class Dataset:
     ],
 )
 def datasets(run: Run) -> None:
-    """List the datasets, or write one as train and val files to try things on.
+    """List the datasets, or write one as train and val files to try commands on.
 
-    Scaling is left to the command that reads the files.
+    The files are not scaled: the command that reads them scales features.
     """
     import narwhals as nw
 
@@ -106,7 +106,7 @@ def datasets(run: Run) -> None:
 
 @command("doctor", writes=False, panel=PANEL, examples=["shapshift doctor", "shapshift doctor --json"])
 def doctor(run: Run) -> None:
-    """Say which versions, devices and threads there are, whether they suffice, and whether valuing works here."""
+    """Show versions, devices and threads, and check that they suffice and that valuing works here."""
     import numba
 
     from shapshift.io.files import cache_folder
@@ -163,7 +163,7 @@ def doctor(run: Run) -> None:
 
 
 def _self_test() -> tuple[bool, float]:
-    """Value three rows whose values are known by heart."""
+    """Value three rows whose values are known."""
     from shapshift.knn.shapley import KNNShapley
 
     start = time.perf_counter()

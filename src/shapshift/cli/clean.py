@@ -1,4 +1,4 @@
-"""``shapshift clean``: act on suspect rows, and see what that changes on held-out data."""
+"""``shapshift clean``: change suspect rows, and measure the effect on held-out data."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ REPEATS, CROSS_REPEATS = 5, 2
 
 @dataclass(frozen=True)
 class OneTask:
-    """What labels are: one for each row."""
+    """Kind of the labels, one for each row."""
 
     panel: ClassVar[str] = Search.panel
     task: Literal["class", "number"] | None = option(
@@ -38,7 +38,7 @@ class OneTask:
 
 @dataclass(frozen=True)
 class Act:
-    """What is done to the flagged rows."""
+    """Changes to the flagged rows."""
 
     panel: ClassVar[str] = "Cleaning"
     action: Literal["drop", "relabel", "weight"] = option(
@@ -51,18 +51,18 @@ class Act:
         "Apply these decisions instead of looking for suspects: a decisions.csv of an earlier run, edited or not.",
         metavar="FILE",
     )
-    lose_classes: bool = option(False, "Allow that a class loses its last row.")
-    new_classes: bool = option(False, "Allow decisions that give rows a class which TABLE does not have.")
+    lose_classes: bool = option(False, "Allow a class to lose its last row.")
+    new_classes: bool = option(False, "Allow decisions to give rows a class that TABLE does not have.")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What it changes."""
+    """Measurement of the effect."""
 
     panel: ClassVar[str] = "Effect"
     test: Path | None = option(
         None,
-        "Held-out rows, with the same columns. Without them parts of TABLE are held out in turn, and suspects are "
+        "Held-out rows, with the same columns. Without --test, parts of TABLE are held out in turn, and suspects are "
         "found anew among the other parts.",
         metavar="FILE",
     )
@@ -71,7 +71,7 @@ class Measure:
     )
     repeats: int | None = option(
         None,
-        "Seeds of the models and draws of random rows.",
+        "Number of seeds of the models and of draws of random rows.",
         metavar="N",
         min=1,
         show_default=f"{REPEATS}, {CROSS_REPEATS} without --test",
@@ -89,14 +89,14 @@ class Measure:
     ],
 )
 def clean(run: Run) -> None:
-    """Drop, relabel or weight the rows whose label is probably wrong, and say what that changes.
+    """Drop, relabel or weight rows whose label is probably wrong, and measure the effect.
 
-    Finds rows as [bold]suspects[/] does, writes the table without them (or with new labels or weights) in the format
-    it has, all other cells as they are written, and a list of decisions. Take out or change lines of that list and
-    apply it with --decisions; of several lines about one row the last one counts.
+    Finds rows as [bold]suspects[/] does. Writes the table without them (or with new labels or weights), in its own
+    format and with all other cells unchanged, and a list of decisions. To apply an edited list, pass it to
+    --decisions; of several lines about one row, the last one counts.
 
-    Fits models before, after, and without as many random rows, and compares them on held-out rows: balanced accuracy
-    and the recall of the rarest class, or R2 for numbers, with 95% intervals.
+    Fits models before, after, and without the same number of random rows, and compares them on held-out rows:
+    balanced accuracy and the recall of the rarest class, or R2 for numbers, with 95% intervals.
 
     Writes [bold]cleaned.csv[/] (with the ending of TABLE), [bold]decisions.csv[/], [bold]effect.csv[/],
     [bold]classes.csv[/] and [bold]manifest.json[/]. TABLE itself is never changed.
@@ -149,7 +149,7 @@ def clean(run: Run) -> None:
 
 
 def _check_replay(run: Run) -> None:
-    """Refuse options that say how suspects are found, where none are looked for."""
+    """Refuse options about finding suspects if the decisions are given."""
     asked, usual = run[Search], Search()
     given = {
         "--action": run[Act].action != Act().action,
@@ -159,7 +159,7 @@ def _check_replay(run: Run) -> None:
     }
     wrong = [name for name, holds in given.items() if holds]
     if wrong:
-        raise CommandError(f"{wrong[0]} does not go with --decisions, which says what is done to which rows.")
+        raise CommandError(f"{wrong[0]} does not go with --decisions, which lists the rows and what is done to each.")
 
 
 def _models(text: str) -> list[str]:
@@ -177,7 +177,7 @@ def _models(text: str) -> list[str]:
 
 
 def _write(run: Run, data: Data, plan: "Plan", files: Mapping[str, Path]) -> None:
-    """Write the table anew, and look whether it reads as it should."""
+    """Write the changed table, and check that it reads back correctly."""
     from shapshift.tables import read_table
     from shapshift.tables.writing import Changes, rewrite
 
@@ -207,13 +207,13 @@ def _write(run: Run, data: Data, plan: "Plan", files: Mapping[str, Path]) -> Non
             same = start == data.train.num_rows
     if not same:
         raise CommandError(
-            f"{run[Checked].train.name!r} cannot be written anew so that it reads as it should, such as with a label "
-            "'NA' that stands for a missing one. Convert it to Parquet and clean that."
+            f"{run[Checked].train.name!r} cannot be written so that it reads back the same, for instance because of a "
+            "label 'NA' that is read as missing. Convert it to Parquet and clean that."
         )
 
 
 def _raw_label(label: Any, data: Data, column: Any) -> Any:
-    """Return a label as the table has it; text or a number where it is new there."""
+    """Return a label as the table writes it; text or a number if the table does not have it."""
     rows = np.flatnonzero(data.arrays.y_train == label)
     if rows.size:
         return column[int(rows[0])].as_py()
@@ -225,7 +225,7 @@ def _raw_label(label: Any, data: Data, column: Any) -> Any:
 def _measure(
     run: Run, data: Data, decisions: "Decisions", plan: "Plan", models: list[str], action: str
 ) -> "CleaningEffect | None":
-    """Measure the effect; None, with the reason, where that cannot be done."""
+    """Measure the effect; None, with the reason printed, if that is impossible."""
     from shapshift._arrays import object_array
     from shapshift.cleaning import Decisions, measure_cleaning
 
@@ -243,7 +243,7 @@ def _measure(
     if not (plan.actions != "keep").any():
         why = "no row is changed"
     elif asked.test is None and run[Act].decisions is not None:
-        why = "decisions that were made with sight of all rows need held-out rows. Name them with --test"
+        why = "decisions that are based on all rows need held-out rows. Name them with --test"
     elif asked.test is None and arrays.y_train.size < FEWEST_ROWS:
         why = f"{arrays.y_train.size} rows are too few to hold some out. Name other rows with --test"
     if why:
@@ -278,7 +278,7 @@ def _measure(
 
 
 def _tell_shared(run: Run, rows: tuple[Any, Any], test: tuple[Any, Any]) -> None:
-    """Say how many test rows are rows of the table too."""
+    """Report how many test rows are also rows of the table."""
     from shapshift.cross import count_shared
 
     (X, y), (X_test, y_test) = rows, test
@@ -287,7 +287,7 @@ def _tell_shared(run: Run, rows: tuple[Any, Any], test: tuple[Any, Any]) -> None
         say = run.terminal.warning if 2 * shared > n_test else run.terminal.note
         say(
             f"{shared:,} of {n_test:,} rows of --test have the features and label of a row of TABLE. Models have seen "
-            "them, so the effect is not measured on them fairly: take other rows."
+            "them, so the measured effect is biased. Use other rows."
         )
 
 
@@ -300,7 +300,7 @@ def _frame(columns: Mapping[str, Any]) -> Any:
 def _show(
     run: Run, plan: "Plan", table: Mapping[str, Any], effect: "CleaningEffect | None", notes: tuple[str, ...]
 ) -> None:
-    """Say what was done to how many rows, and what it changed."""
+    """Print how many rows were changed in which way, and the effect."""
     from shapshift.cleaning.effect import DIFFERENCES
 
     n = plan.actions.size

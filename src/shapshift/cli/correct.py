@@ -20,36 +20,36 @@ if TYPE_CHECKING:
     from shapshift.correct import CorrectionEvaluation, PosteriorReport
     from shapshift.valuation import Valuation
 
-# In standard deviations of the features; more is a slip of the pen.
+# In standard deviations of the features; more is taken for a typing error.
 MOST_NOISE = 1000.0
 
 
 @dataclass(frozen=True)
 class Correction:
-    """How values are corrected."""
+    """Method of the correction."""
 
     panel: ClassVar[str] = "Correction"
     clean_val: Path | None = option(None, "Clean validation rows to fit the correction on.", metavar="FILE")
-    fitted: Path | None = option(None, "Instead: the corrector.json of an earlier run.", metavar="FILE")
+    fitted: Path | None = option(None, "Instead of --clean-val: the corrector.json of an earlier run.", metavar="FILE")
     noise_sigma: str | None = option(
         None,
         "Undo known noise, without clean rows: its standard deviation in standard deviations of each number column, "
-        "or auto to estimate it. With --clean-val or --fitted the other correction comes on top.",
+        "or auto to estimate it. With --clean-val or --fitted, both corrections apply.",
         metavar="SIGMA",
     )
-    draws: int = option(16, "With --noise-sigma: draws per point at most.", metavar="N", min=2)
+    draws: int = option(16, "With --noise-sigma: maximum number of draws per point.", metavar="N", min=2)
     corrector: Literal["boundary", "entropy"] = option(
-        "boundary", "Correct boundary and other points apart, or every entropy level."
+        "boundary", "Correct boundary and other points separately, or every entropy level."
     )
     bins: int | None = option(None, "With --corrector entropy: largest number of parts.", metavar="N", min=1)
     rescale: Literal["all", "boundary", "nonboundary", "none"] = option(
-        "all", "Which points' scores get their clean spread back; the others stay."
+        "all", "Points whose scores are rescaled to their clean spread; the others stay."
     )
     no_shift: bool = option(False, "Do not shift the values to the clean positive count.")
     positive: Literal["exact", "nearest"] | None = option(
         None,
-        "Meet the clean positive count to the row, or by the published quantile.",
-        show_default="as --rule has it",
+        "Match the clean positive count exactly, or by the published quantile.",
+        show_default="set by --rule",
     )
     preserve_sum: bool = option(False, "Keep the sum of the noisy values.")
 
@@ -68,8 +68,8 @@ def correct(run: Run) -> None:
     """Correct values that were computed on a noisy validation set.
 
     VAL is the noisy set. With --noise-sigma the noise is known and no clean rows are needed: values are averaged over
-    what the points may have been. The other correction is fitted on a clean set (--clean-val), or was fitted before
-    (--fitted; the file holds a few numbers and nothing of the clean points).
+    possible clean versions of the points. The other correction is fitted on a clean set (--clean-val), or was fitted
+    before (--fitted; the file holds a few numbers and nothing of the clean points).
 
     Writes [bold]corrected.parquet[/] (values before and after), [bold]corrected.npz[/] (for Valuation.load),
     [bold]posterior.json[/] with --noise-sigma, [bold]corrector.json[/] with --clean-val or --fitted, with --clean-val
@@ -136,7 +136,7 @@ def evaluate_correction(
 
 
 def _corrector(run: Run) -> Any:
-    """Make the corrector to fit, or read the fitted one; None where neither was asked for."""
+    """Make the corrector to fit, or read the fitted one; None if the options ask for neither."""
     from shapshift.correct import BoundaryCorrector, EntropyNormalizer
 
     asked, rule = run[Correction], run[Rule].rule
@@ -219,11 +219,12 @@ def _say_noise(run: Run, report: "PosteriorReport") -> None:
     if report.rehearsal is not None:
         before, after = report.rehearsal.spearman["noisy"], report.rehearsal.spearman["mixed"]
         run.terminal.line(
-            f"In a rehearsal on held-back training rows, rank agreement with the clean values went from {before:.3f} "
+            f"In a rehearsal on held-out training rows, rank agreement with the clean values went from {before:.3f} "
             f"to {after:.3f}."
         )
     noisy = report.weights["noisy"]
     run.terminal.line(
-        f"The values are a mix: {noisy:.0%} as computed on the noisy points, {1 - noisy:.0%} averaged over what the "
-        f"points may have been. Draws and mixture leave an error of {report.standard_error:.1%} of their spread."
+        f"The values are a mix: {noisy:.0%} as computed on the noisy points, {1 - noisy:.0%} averaged over possible "
+        "clean versions of the points. "
+        f"Draws and mixture leave an error of {report.standard_error:.1%} of their spread."
     )

@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Market:
-    """What is on offer: rows with their sellers, and the buyer's validation set."""
+    """Rows for sale with their sellers, and the buyer's validation set."""
 
     train: Any
     val: Any
@@ -54,14 +54,13 @@ class Market:
     "demo",
     Output,
     replaces_own=True,
-    panel="Look around",
+    panel="Get started",
     examples=["shapshift demo", "shapshift demo --out tour --json"],
 )
 def demo(run: Run) -> None:
     """Run the full workflow on data that ships with it: value, audit, correct, price, report.
 
-    Takes seconds and needs no files. Results of an earlier demo are replaced; files that are not its own are not,
-    without --force.
+    Takes seconds and needs no files. Replaces results of an earlier demo; other files only with --force.
     """
     import pyarrow as pa
     import pyarrow.csv as csv
@@ -95,7 +94,7 @@ def demo(run: Run) -> None:
     )
 
     payment: dict[str, Any] = {"owners": market.sellers, "policy": Policy(negatives="carry")}
-    # The payouts take the valuations of the audit as they are made.
+    # The payouts reuse the valuations of the audit.
     drawn["valuations"] = chain([in_blocks], stream)
     intervals = audit_payouts(model, X_val, y_val, BUDGET, **payment, **drawn)
     audit = stream.audit()
@@ -147,7 +146,7 @@ def demo(run: Run) -> None:
         X_val=market.val.drop_columns(["diagnosis"]),
         notes=[f"{CARELESS} got {WRONG:.0%} of its labels wrong, on purpose: this is a demonstration."],
     )
-    _step(run, "5 Report", "All of this is on one page; it is named at the end.")
+    _step(run, "5 Report", "One page shows all of this; its path is printed at the end.")
     levels = ",".join(f"{level:g}" for level in NOISE)
     files = [shlex.quote(str(run.out / name)) for name in ("train.csv", "val.csv")]
     run.terminal.line(
@@ -160,7 +159,7 @@ def demo(run: Run) -> None:
 
 
 def make_market(seed: int) -> Market:
-    """Split the data, hand the training rows out to sellers, and spoil some labels of one of them."""
+    """Split the data, assign the training rows to sellers, and make some labels of one of them wrong."""
     import pyarrow as pa
     from sklearn.datasets import load_breast_cancer
     from sklearn.model_selection import train_test_split

@@ -18,26 +18,26 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Names:
-    """Which columns mean what; the same as in :class:`Columns`, without how features are encoded."""
+    """Roles of columns, as in :class:`Columns` without the encoding of features."""
 
     panel: ClassVar[str] = Columns.panel
-    label: str | None = option(None, "Column of the label, which is not compared.", "-y", metavar="COLUMN")
-    id: str | None = option(None, "Column that names the rows.", metavar="COLUMN")
+    label: str | None = option(None, "Label column, which is not compared.", "-y", metavar="COLUMN")
+    id: str | None = option(None, "Row id column.", metavar="COLUMN")
     owner: str | None = option(None, "Owner column.", metavar="COLUMN")
     drop: list[str] | None = option(
         None, "Columns to leave out: repeat the option, or separate by commas.", metavar="COLUMN"
     )
-    features: list[str] | None = option(None, "The columns to compare; by default all that remain.", metavar="COLUMN")
+    features: list[str] | None = option(None, "Columns to compare; by default all remaining columns.", metavar="COLUMN")
 
 
 @dataclass(frozen=True)
 class Nearness:
-    """What a near copy is."""
+    """Definition of near copies."""
 
     panel: ClassVar[str] = "Near copies"
     radius: float | None = option(
         None,
-        "Largest distance of near copies, in standard deviations of the columns; 0 for exact copies alone.",
+        "Largest distance of near copies, in standard deviations of the columns; 0 for exact copies only.",
         metavar="R",
         min=0.0,
         show_default="from the data",
@@ -87,7 +87,7 @@ def duplicates(run: Run) -> None:
 
 
 def show_duplicates(terminal: Terminal, found: "Duplicates") -> dict[str, Any]:
-    """Say how many duplicates there are and where, and show the first; return these facts."""
+    """Print how many duplicates there are and where, and the first ones; return these facts."""
     facts = found.summary()
     n = found.group.size
     near = f"within {facts['radius']:.3g} standard deviations, where {facts['honest']:.2g} rows would be by chance"

@@ -25,19 +25,19 @@ LOWEST, DETAILED = 10, 3
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows are explained, and how much is said of each."""
+    """Rows to explain, and the detail of their explanations."""
 
     panel: ClassVar[str] = "Rows"
     row: list[str] | None = option(
         None, "Id of a row to explain; repeat the option for more. Without --id, its number from 0 on.", metavar="ID"
     )
     lowest: int | None = option(
-        None, "Explain the rows with the lowest values, this many; 10 if no row is named.", metavar="N", min=1
+        None, "Explain this number of rows with the lowest values; 10 if no row is named.", metavar="N", min=1
     )
     points: int = option(
-        5, "Validation points listed where a row gains most, and where it loses most.", metavar="N", min=1
+        5, "Number of validation points to list where a row gains most, and where it loses most.", metavar="N", min=1
     )
-    nearest: int = option(5, "Nearest training rows listed; changes no value.", metavar="N", min=0)
+    nearest: int = option(5, "Number of nearest training rows to list; changes no value.", metavar="N", min=0)
 
 
 @command(
@@ -51,13 +51,13 @@ class Rows:
     ],
 )
 def explain(run: Run) -> None:
-    """Say why training rows have the values they have.
+    """Explain the values of training rows.
 
-    Of each row asked for: the validation points on which it gains and loses most (its value there, the point's label,
-    their distance, and the row's rank by distance there), its own nearest training rows, and one plain sentence.
-    The rows are asked for by id, or as those with the lowest values.
+    For each row: the validation points on which it gains and loses most (its value there, the point's label, their
+    distance, and the row's rank by distance there), its own nearest training rows, and one plain sentence. Choose rows
+    by id, or those with the lowest values.
 
-    It shows validation points: what it writes is for whoever owns them, not for the owners of training rows.
+    The results show validation points: they are for the owner of these, not for the owners of training rows.
 
     Writes [bold]rows.parquet[/] (one line per row, with its sentence), [bold]points.parquet[/] (one line per row and
     point), [bold]neighbors.parquet[/], [bold]explanation.npz[/] (for Explanation.load) and [bold]manifest.json[/].
@@ -86,7 +86,7 @@ def explain(run: Run) -> None:
 
 
 def _find(asked: Sequence[str], ids: Any, n_rows: int) -> list[Any]:
-    """Return the ids that were written on the command line, as the table has them."""
+    """Return the ids of the command line in the types of the table."""
     known = {str(entry): entry for entry in (range(n_rows) if ids is None else ids.tolist())}
     unknown = [text for text in asked if text not in known]
     if unknown:
@@ -102,7 +102,7 @@ def _find(asked: Sequence[str], ids: Any, n_rows: int) -> list[Any]:
 
 
 def show_explanation(terminal: Terminal, explanation: "Explanation") -> dict[str, Any]:
-    """Say a sentence of each row, and of a few rows all that is known; return the facts."""
+    """Print a sentence for each row, and all details of a few rows; return the facts."""
     rows = explanation_facts(explanation)
     for row in rows:
         terminal.line(row["sentence"], "green" if row["value"] > 0 else "red" if row["value"] < 0 else "")

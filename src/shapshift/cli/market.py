@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Sellers in a table of the terminal.
 SHOWN = 20
-# Seconds spent without being asked to say why payments changed.
+# Most seconds that are spent by default on why payments changed.
 MOST_SECONDS = 60
 _ENVIRONMENT = "env:"
 
@@ -48,11 +48,11 @@ class Which(Where):
 
 @dataclass(frozen=True)
 class Issuer:
-    """Who runs the market."""
+    """The operator of the market."""
 
     panel: ClassVar[str] = "Statements"
-    issuer: str = option("", "Who pays: on every statement.", metavar="TEXT", recorded=False)
-    contact: str = option("", "Whom sellers ask: on every statement.", metavar="TEXT", recorded=False)
+    issuer: str = option("", "Name of the payer, on every statement.", metavar="TEXT", recorded=False)
+    contact: str = option("", "Contact for sellers, on every statement.", metavar="TEXT", recorded=False)
     currency: str = option("EUR", "Currency of rounds that name none.", metavar="TEXT", recorded=False)
     locale: str = option("en", "Language of amounts and dates on statements.", metavar="NAME", recorded=False)
 
@@ -67,31 +67,31 @@ class Validation:
 
 @dataclass(frozen=True)
 class Form:
-    """Which columns mean what."""
+    """Roles of columns."""
 
     panel: ClassVar[str] = "Columns"
-    label: str | None = option(None, "Column of the label.", "-y", metavar="COLUMN", recorded=False)
-    id: str | None = option(None, "Column of sellers' tables that names the rows.", metavar="COLUMN", recorded=False)
-    drop: list[str] | None = option(None, "Columns of FILE that are no features.", metavar="COLUMN", recorded=False)
-    features: list[str] | None = option(None, "The features; by default all that remain.", recorded=False)
+    label: str | None = option(None, "Label column.", "-y", metavar="COLUMN", recorded=False)
+    id: str | None = option(None, "Row id column of sellers' tables.", metavar="COLUMN", recorded=False)
+    drop: list[str] | None = option(None, "Columns of FILE that are not features.", metavar="COLUMN", recorded=False)
+    features: list[str] | None = option(None, "Feature columns; by default all remaining columns.", recorded=False)
     scale: Literal["standard", "robust", "none"] = option(
-        "standard", "Scale numbers, fitted on the validation rows.", recorded=False
+        "standard", "Scaling of number columns, fitted on the validation rows.", recorded=False
     )
     impute: Literal["median", "mean", "most_frequent"] | None = option(
-        None, "Fill in missing values; they are refused without this.", recorded=False
+        None, "How to fill in missing values; without this option they are an error.", recorded=False
     )
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is paid, and for what."""
+    """Amount and terms of the payment."""
 
     panel: ClassVar[str] = "Payment"
-    budget: str | None = option(None, "What to share out, such as 10000.", metavar="AMOUNT", recorded=False)
-    period: str = option("", "What is paid for, such as 'October 2026'.", metavar="TEXT", recorded=False)
+    budget: str | None = option(None, "Amount to pay out, such as 10000.", metavar="AMOUNT", recorded=False)
+    period: str = option("", "Period that is paid for, such as 'October 2026'.", metavar="TEXT", recorded=False)
     keep: bool = option(
         False,
-        "Tables of the round that was closed last stay on offer, unless their sellers submit others or withdraw.",
+        "Keep tables of the last closed round on offer, unless their sellers submit others or withdraw.",
         recorded=False,
     )
     pay_by: Literal["clusters", "rows", "owners", "precedence"] = option(
@@ -105,33 +105,35 @@ class Terms:
     radius: float | None = option(None, "Distance of near copies; by default from the data.", recorded=False)
     near_copies: bool = option(
         False,
-        "Test each seller for copies with more noise than the radius. Honest repeats of measurements look the same.",
+        "Test each seller for copies with more noise than the radius. Honest repeated measurements look the same.",
         recorded=False,
     )
     policy: Literal["carry", "clip"] = option(
         "carry",
         "carry: rows with negative values reduce what their seller is paid; without --deposit that invites hiding bad "
-        "rows under a second name. clip: they count nothing; that invites random rows.",
+        "rows under a second name. clip: treat negative values as zero; invites random rows.",
         recorded=False,
     )
     deposit: str = option(
-        "0", "With carry, what a seller with a negative total is charged at most.", metavar="AMOUNT", recorded=False
+        "0", "With carry, the most that a seller with a negative total is charged.", metavar="AMOUNT", recorded=False
     )
     cap: str | None = option(
         None,
-        "Largest payment: an amount, or such as 30%; invites splitting into several names.",
+        "Maximum payment: an amount, or a share such as 30%; invites splitting into several names.",
         metavar="AMOUNT",
         recorded=False,
     )
-    reserve: str = option("0", "Kept back: an amount, or such as 5%.", metavar="AMOUNT", recorded=False)
+    reserve: str = option(
+        "0", "Part of the budget to keep back: an amount, or a share such as 5%.", metavar="AMOUNT", recorded=False
+    )
     odd_cents: Literal["draw", "keep"] = option(
-        "draw", "Cents between exactly equal sellers: draw by hash, or keep back.", recorded=False
+        "draw", "Indivisible cents between exactly equal sellers: draw by hash, or keep back.", recorded=False
     )
     round_to: str | None = option(None, "Round payments to multiples of this.", metavar="AMOUNT", recorded=False)
     epsilon: float | None = option(
-        None, "Add noise, so that payments do not tell what is in FILE: differential privacy.", recorded=False
+        None, "Add noise, so that payments do not reveal FILE: differential privacy.", recorded=False
     )
-    currency: str | None = option(None, "By default that of the ledger.", metavar="TEXT", recorded=False)
+    currency: str | None = option(None, "Currency; by default that of the ledger.", metavar="TEXT", recorded=False)
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class Model:
 
     panel: ClassVar[str] = "Method"
     neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1, recorded=False)
-    utility: Literal["soft", "hard"] = option("soft", "Votes divided by the voters, or by K.", recorded=False)
+    utility: Literal["soft", "hard"] = option("soft", "Divide votes by the number of voters, or by K.", recorded=False)
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option(
         "euclidean", "Distance between rows.", recorded=False
     )
@@ -153,7 +155,7 @@ class Work:
 
     panel: ClassVar[str] = "Method"
     jobs: int = option(-1, "Threads; -1 is all processors. Never changes a result.", "-j", metavar="N", recorded=False)
-    max_memory: str | None = option(None, "Bound on what valuing allocates.", metavar="SIZE", recorded=False)
+    max_memory: str | None = option(None, "Memory limit for what valuing allocates.", metavar="SIZE", recorded=False)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -172,7 +174,7 @@ class Submission(Which):
         metavar="[ROWS]",
         recorded=False,
     )
-    withdraw: bool = option(False, "Take the seller's table off the round instead.", recorded=False)
+    withdraw: bool = option(False, "Withdraw the seller's table from the round instead.", recorded=False)
 
 
 @dataclass(frozen=True)
@@ -185,37 +187,38 @@ class One:
 
 @dataclass(frozen=True)
 class Pages:
-    """Where statements go, and what they say."""
+    """Folder and text of statements."""
 
     panel: ClassVar[str] = "Output"
     out: Path | None = option(None, "Folder of the statements.", "-o", metavar="FOLDER", recorded=False)
-    force: bool = option(False, "Replace statements that are there.", "-f", recorded=False)
-    contest_until: str | None = option(
-        None, "Until when a payment can be contested.", metavar="YYYY-MM-DD", recorded=False
-    )
+    force: bool = option(False, "Replace existing statements.", "-f", recorded=False)
+    contest_until: str | None = option(None, "Last date to contest a payment.", metavar="YYYY-MM-DD", recorded=False)
     changes: bool | None = option(
         None,
-        "Say why payments changed since the round before.",
+        "Explain why payments changed since the previous round.",
         "--changes/--no-changes",
-        show_default="where that takes about a minute at most",
+        show_default="if that takes at most about a minute",
         recorded=False,
     )
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What is checked."""
+    """Further checks."""
 
     panel: ClassVar[str] = "Checks"
     head: str | None = option(
-        None, "A digest that was noted or published: the ledger must have it.", metavar="DIGEST", recorded=False
+        None,
+        "A digest that was noted or published earlier: the ledger must contain it.",
+        metavar="DIGEST",
+        recorded=False,
     )
     recompute: bool = option(False, "Compute every payment again, and compare to the cent.", recorded=False)
 
 
 @dataclass(frozen=True)
 class Target(Where):
-    """Where a ledger is exported to."""
+    """Target of an export."""
 
     folder: Path = argument("A folder that does not exist yet.", metavar="FOLDER", recorded=False)
 
@@ -252,8 +255,8 @@ def init(run: Run) -> None:
 def open_round(run: Run) -> None:
     """Open a round: fix its terms, and commit to a validation file without showing it.
 
-    What sellers' tables must look like is read from FILE; the file itself is not stored before the round is closed, so
-    keep it. The commitment that is printed is to be published before sellers submit.
+    The columns of sellers' tables are read from FILE. The file itself is not stored until the round is closed, so
+    keep it. Publish the printed commitment before sellers submit.
     """
     terms, form, model = run[Terms], run[Form], run[Model]
     if terms.budget is None:
@@ -291,12 +294,12 @@ def open_round(run: Run) -> None:
             "invites": invited,
         }
     )
-    run.terminal.line(f"Round {run[Which].round} is open: {made.show(made.budget)} are to be paid.", "bold")
+    run.terminal.line(f"Round {run[Which].round} is open: {made.show(made.budget)} will be paid.", "bold")
     if kept:
         run.terminal.line(f"On offer from round {made.keep}: the tables of {_count(len(kept), 'seller')}.")
     run.terminal.line("\nPublish this commitment to the validation file before sellers submit:")
     run.terminal.line(f"  {made.commitment}", "bold")
-    run.terminal.line(f"Keep {run[Validation].val} as it is: only this very file can close the round.\n")
+    run.terminal.line(f"Keep {run[Validation].val} as it is: only this exact file can close the round.\n")
     for sentence in said:
         run.terminal.line(sentence)
     run.terminal.line(f"What this invites: {' '.join(invited)}")
@@ -315,13 +318,13 @@ def open_round(run: Run) -> None:
 def submit(run: Run) -> None:
     """Submit a seller's table to an open round, or withdraw it.
 
-    A table takes the place of the one that the seller submitted before. Which of two sellers was first with a row
-    counts from the first time that each submitted it, in whichever round. Columns that the round does not have are not
+    A table replaces the one that the seller submitted before. Of two sellers with the same row, the first is the one
+    who submitted it first, in any round. Columns that the round does not have are not
     stored.
     """
     given = run[Submission]
     if (given.rows is None) != given.withdraw:
-        raise CommandError("Name the file of the seller's rows, or say --withdraw; not both.")
+        raise CommandError("Name the file of the seller's rows, or use --withdraw; not both.")
     notes: list[str] = []
     with _market(run, given) as market:
         if given.rows is None:
@@ -349,21 +352,23 @@ def submit(run: Run) -> None:
 def close(run: Run) -> None:
     """Value the tables of a round, pay, and close it.
 
-    FILE must be the very file that the round was opened with. Payments and everything that they were computed from are
-    written at once, or not at all; a command that was killed can be repeated, and a repeated one shows what was paid
-    and pays nothing.
+    FILE must be the file that the round was opened with. Payments and everything that they were computed from are
+    written together or not at all. A killed command can be repeated; on a closed round the command shows what was
+    paid and pays nothing.
     """
     with _market(run) as market:
         closed = market.close(run[Which].round, _validation(run), **run[Work].options, progress=run.terminal.progress)
     facts = {"command": run.command, **_facts(closed), "closed_before": closed.again}
     run.terminal.document(facts)
     if closed.again:
-        run.terminal.line(f"Round {closed.round} was closed before, at {closed.time}. Nothing is paid again.", "yellow")
+        run.terminal.line(
+            f"Round {closed.round} was already closed, at {closed.time}. Nothing is paid again.", "yellow"
+        )
     _show_closed(run, closed)
     if closed.payments:
         _next(run, "statement", closed.round, "--out statements")
     else:
-        run.terminal.line("Nobody had submitted a table, so nobody is paid.")
+        run.terminal.line("No seller has submitted a table, so nobody is paid.")
 
 
 @command(
@@ -378,8 +383,8 @@ def close(run: Run) -> None:
 def statement(run: Run) -> None:
     """Write the statements of a closed round, from the ledger alone.
 
-    With the round before, they say why a payment changed: by the seller's own rows, other sellers, the validation set,
-    the budget and the policy, which add up to the change to the cent.
+    If there is a previous round, they say why a payment changed: the seller's own rows, other sellers, the validation
+    set, the budget and the policy, which add up to the change to the cent.
     """
     pages, which, seller = run[Pages], run[Which], run[One].seller
     if pages.out is None:
@@ -433,7 +438,7 @@ def statement(run: Run) -> None:
     ],
 )
 def verify(run: Run) -> None:
-    """Check that nothing in a ledger was changed, and that rounds kept their promises.
+    """Check that nothing in a ledger was changed, and that rounds followed their terms.
 
     With --recompute every payment is computed again from the tables in the ledger and compared to the cent. Without a
     digest that was noted or published earlier (--head), nobody can tell that the last events were cut off.
@@ -447,9 +452,9 @@ def verify(run: Run) -> None:
     facts = {"ok": found.ok, "faults": list(found.faults), "recomputed": found.recomputed, **vars(chain)}
     run.terminal.document({"command": run.command, **facts})
     if not found.ok:
-        raise CommandError("\n".join(["The ledger is not as it must be:", *found.faults]), Code.OTHER_BYTES)
+        raise CommandError("\n".join(["The ledger fails its check:", *found.faults]), Code.OTHER_BYTES)
     run.terminal.line(
-        f"All is well: {_count(chain.events, 'event')}, {_count(chain.closed, 'closed round')}, "
+        f"No fault was found: {_count(chain.events, 'event')}, {_count(chain.closed, 'closed round')}, "
         f"{_count(chain.payments, 'payment')}.",
         "green",
     )
@@ -457,7 +462,7 @@ def verify(run: Run) -> None:
         run.terminal.line(f"Computed again, and the same to the cent: {_count(found.recomputed, 'payment')}.")
     run.terminal.line(f"Head: {chain.head}")
     if proof.head is None:
-        run.terminal.line("Note the head, and give it with --head next time: then nothing can be cut off unseen.")
+        run.terminal.line("Note the head, and pass it to --head next time, to detect events that were cut off.")
 
 
 @command(
@@ -503,7 +508,7 @@ def location(text: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return what was given for a ledger without a password."""
+    """Return the LEDGER argument without its password."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)
 
 

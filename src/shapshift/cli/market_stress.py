@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tricks:
-    """Which tricks are played, and by whom."""
+    """Tricks to play, and who plays them."""
 
     panel: ClassVar[str] = "Tricks"
     attack: list[str] | None = option(
@@ -27,9 +27,13 @@ class Tricks:
         "mixup, split, merge, hide bad rows. Repeat the option.",
         metavar="NAME",
     )
-    attackers: int = option(4, "How many sellers, drawn at random, play each trick, one at a time.", metavar="N", min=1)
-    attacker: list[str] | None = option(None, "This seller plays instead. Repeat the option.", metavar="SELLER")
-    repeats: int = option(3, "How often tricks are played in which something is drawn.", metavar="N", min=1)
+    attackers: int = option(
+        4, "Number of sellers, drawn at random, who play each trick, one at a time.", metavar="N", min=1
+    )
+    attacker: list[str] | None = option(
+        None, "Let this seller play instead. Repeat the option for more.", metavar="SELLER"
+    )
+    repeats: int = option(3, "Number of repeats of tricks that use random draws.", metavar="N", min=1)
 
 
 @command(
@@ -42,12 +46,12 @@ class Tricks:
     ],
 )
 def market_stress(run: Run) -> None:
-    """Play tricks of sellers on these rows, and say what each would gain under the payment rule.
+    """Play tricks of sellers on these rows, and measure what each would gain under the payment rule.
 
     Sellers copy rows, of their own or of others, exactly or with noise, add random rows or averages, split into two
-    names, merge, or hide bad rows under a second name. Each trick is played by some of the sellers, one at a time, on
-    the rows as they are after encoding and scaling; all else stays as it is. What it gains is told in money and in % of
-    what an average seller is paid, with a 95% interval over sellers.
+    names, merge, or hide bad rows under a second name. Each trick is played by some of the sellers, one at a time,
+    on the encoded and scaled rows; all else stays the same. The gain is shown in money and in % of the average seller's
+    payment, with a 95% interval over sellers.
 
     Writes [bold]stress.csv[/] (one line per game), [bold]stress.npz[/] (for StressTest.load) and
     [bold]manifest.json[/].
@@ -90,7 +94,7 @@ def market_stress(run: Run) -> None:
 
 
 def show_stress(terminal: Terminal, found: "StressTest") -> dict[str, Any]:
-    """Tabulate what the tricks gain and say it in sentences; return the facts."""
+    """Print the gains of the tricks as a table and in sentences; return the facts."""
     facts = found.summary()
 
     def interval(one: dict[str, Any], kind: str, form: str) -> str:

@@ -53,22 +53,22 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class Checks:
-    """What else to say about the payouts."""
+    """Further results about the payouts."""
 
     panel: ClassVar[str] = Payment.panel
     clean_val: Path | None = option(
         None,
-        "Clean validation rows, when VAL is noisy: say what correction changes. Not with --pay-by owners.",
+        "Clean validation rows, if VAL is noisy: show what correction changes. Not with --pay-by owners.",
         metavar="FILE",
     )
     values: Path | None = option(
         None,
-        "Pay saved values of the training rows as they are: the valuation.npz or corrected.npz of a run. Copies among "
+        "Pay saved values of the training rows unchanged: the valuation.npz or corrected.npz of a run. Copies among "
         "the rows are paid too.",
         metavar="FILE",
     )
     influence: bool = option(
-        False, "Which validation rows decide how much money, and whether they look manipulated. Not with --pool."
+        False, "Show how much money each validation row decides, and whether rows look manipulated. Not with --pool."
     )
 
 
@@ -88,16 +88,15 @@ class Checks:
     ],
 )
 def price(run: Run) -> None:
-    """Share a budget out among the owners of the training rows.
+    """Divide a budget among the owners of the training rows.
 
     Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first; owners are
     paid for the values of their rows (Shapley values over subsets of at least 2K rows), negative ones included. Copies,
     and splitting into several names, then gain nothing. Who has copies of whose rows is listed before anything is paid;
     --pay-by chooses another rule.
 
-    Each payout comes with the interval in which another sample of validation rows would pay, and with --noise or
-    --perturb with the range in which it moves. Payouts, what is kept back and
-    what cannot be allocated add up to the budget to the cent.
+    Each payout has the interval that other samples of validation rows would give, and with --noise or --perturb the
+    range in which it moves. Payouts, what is kept back and what cannot be allocated add up to the budget to the cent.
 
     Writes [bold]statements/[/] (payouts.csv and a page per owner), [bold]allocation.npz[/] (for Allocation.load),
     [bold]values.parquet[/] (the values that are paid, one line per row), [bold]duplicates.csv[/] (who has copies of
@@ -145,7 +144,7 @@ def price(run: Run) -> None:
 
 
 def payment_rule(run: Run) -> "PaymentRule":
-    """Return the rule that the options describe."""
+    """Return the payment rule that the options describe."""
     from shapshift.engine.coefficients import BY_SIZE
     from shapshift.price import Rule as PaymentRule
 
@@ -166,14 +165,13 @@ def payment_rule(run: Run) -> "PaymentRule":
     if asked in BY_SIZE and pay_by in ("owners", "precedence"):
         others = "" if pay_by == "precedence" else ", banzhaf, banzhaf:W, loo or beta:ALPHA,BETA"
         raise CommandError(
-            f"--semivalue {asked} is for values of rows that join in any order. With --pay-by {pay_by} use shapley"
-            f"{others}."
+            f"--semivalue {asked} is for rows that join in any order. With --pay-by {pay_by} use shapley{others}."
         )
     return PaymentRule(pay_by, semivalue, payment.radius, _policy(run), payment.near_copies)
 
 
 def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
-    """Find rows that are copies of others, say who has copies of whose rows, and write the list."""
+    """Find rows that are copies of others, and print and write who has copies of whose rows."""
     from shapshift.price import find_clusters
 
     arrays = data.arrays
@@ -200,7 +198,7 @@ def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
 
 
 def fit_counted(run: Run, data: Data, rule: "PaymentRule", clusters: "Clusters") -> tuple["PaymentRule", "Counted"]:
-    """Fit the model on the rows that count, and return it with the rule as it holds for the model."""
+    """Fit the model on the rows that count, and return it with the payment rule for it."""
     from shapshift.price.rule import counted
 
     arrays, own = data.arrays, clusters.representatives
@@ -211,7 +209,7 @@ def fit_counted(run: Run, data: Data, rule: "PaymentRule", clusters: "Clusters")
         model = fit_model(run, data, rule.semivalue)
     if rule.pay_by == "precedence" and "order" not in inspect.signature(model.value).parameters:
         raise CommandError(
-            f"--pay-by precedence does not go with --method {run[Method].method}, which knows no order. Choose "
+            f"--pay-by precedence does not go with --method {run[Method].method}, which has no order. Choose "
             "--method knn."
         )
     if rule.pay_by != "owners":
@@ -220,7 +218,7 @@ def fit_counted(run: Run, data: Data, rule: "PaymentRule", clusters: "Clusters")
 
 
 def correct_counted(corrector: Any, model: Any, clean: "Valuation", noisy: "Valuation") -> "Valuation":
-    """Correct noisy values by clean ones; rows that do not vote are worth 0, and stay so."""
+    """Correct noisy values by clean ones; rows that do not vote keep the value 0."""
     from shapshift.price.clusters import Counted
 
     if not isinstance(model, Counted):
@@ -248,13 +246,13 @@ def pay(
     run, data, rule, model, valuation
         What is paid, and how.
     arguments : mapping or None
-        Those of the audit that the intervals come from; None for no intervals.
+        Arguments of the audit that gives the intervals; None for no intervals.
     corrected : Valuation, optional
-        Corrected values, to say what correction changes; nothing is said about it for owners as players.
+        Corrected values, to show what correction changes; not used if owners are the players.
     noisy : Valuation, optional
-        What was corrected, where that is not ``valuation``.
+        Values before correction, if these are not ``valuation``.
     valuations : iterator of Valuation, optional
-        Those that the intervals rest on, where they are made anyway, see :func:`shapshift.price.audit_payouts`.
+        Valuations for the intervals, if they are made anyway, see :func:`shapshift.price.audit_payouts`.
     """
     from shapshift.price import allocate_budget, audit_payouts, owner_values, write_statements
     from shapshift.price.rule import marked
@@ -285,12 +283,12 @@ def pay(
     )
     allocation = marked(allocation, rule, model)
     allocation.save(run.path("allocation.npz"))
-    # A digest of VAL would tell whether a guess of all its rows is right.
+    # A digest of VAL would confirm a correct guess of all its rows.
     hidden = {"secret", "val"} if run[Private].epsilon is not None else {"secret"}
     write_statements(
         allocation,
         run.path("statements/payouts.csv").parent,
-        # Every owner reads these: nothing that occurs in a table, nor the names of files, which may be those of others.
+        # Every owner reads these: nothing from a table, nor names of files, which may be those of other owners.
         sources={name: said for name, said in run.digests().items() if name not in hidden},
         features=data.feature_columns(),
         notes=data.preparation(),
@@ -326,18 +324,18 @@ def _privacy(run: Run) -> "Privacy | None":
 
 
 def _check_privacy(run: Run) -> None:
-    """Refuse noise without a secret, and results that would tell what rounding and noise hide."""
+    """Refuse noise without a secret, and results that would reveal what rounding and noise hide."""
     private, noise, checks = run[Private], run[Noise], run[Checks]
     if (private.epsilon is None) != (private.secret is None):
         raise CommandError(
-            "--epsilon goes with --secret, a file that the noise comes from, so that the run can be repeated: such as "
+            "--epsilon needs --secret, a file from which the noise is made, so that the run can be repeated: such as "
             "32 bytes of /dev/urandom. Give both, or neither."
         )
     others = {"--noise": noise.noise, "--perturb": noise.perturb, "--clean-val": checks.clean_val}
     given = [name for name, value in others.items() if value]
     if given and (private.epsilon is not None or private.round_to is not None):
         asked = "--round-to" if private.epsilon is None else "--epsilon"
-        raise CommandError(f"{given[0]} does not go with {asked}: it tells what that hides. Leave one of them out.")
+        raise CommandError(f"{given[0]} does not go with {asked}: it reveals what that hides. Leave one of them out.")
     _privacy(run)
 
 
@@ -372,7 +370,7 @@ def _check_combinations(run: Run) -> None:
     if run[Weights].point_weight is not None and any(weighed.values()):
         other = next(name for name, value in weighed.items() if value)
         raise CommandError(
-            f"--point-weight does not go with {other}, which does not know weights of validation rows. Leave one of "
+            f"--point-weight does not go with {other}, which does not use weights of validation rows. Leave one of "
             "them out."
         )
     if checks.influence and (as_players or payment.pay_by == "precedence" or run[Sample].pool):
@@ -393,12 +391,12 @@ def _check_combinations(run: Run) -> None:
     given = [name for name, value in others.items() if value]
     if checks.values is not None and checks.values.suffix != ".npz":
         raise CommandError(
-            "--values takes the valuation.npz or corrected.npz of a run, which says what the values are of; a table of "
-            f"values does not. Got {str(checks.values)!r}."
+            "--values takes the valuation.npz or corrected.npz of a run, which names the rows of the values; a table "
+            f"of values does not. Got {str(checks.values)!r}."
         )
     if checks.values is not None and given:
         raise CommandError(
-            f"{given[0]} does not go with --values: it values the rows anew, and saved values are paid as they are. "
+            f"{given[0]} does not go with --values: it needs a new valuation, and saved values are paid unchanged. "
             "Leave one of them out."
         )
 
@@ -410,7 +408,7 @@ def _saved_values(
     from shapshift.valuation import Valuation
 
     saved, asked = Valuation.load(run.input("values", path)), run[Payment].pay_by
-    # Written as Beta(alpha=4, beta=1) in there, and as beta:4,1 here.
+    # Such files write Beta(alpha=4, beta=1), options beta:4,1.
     name, _, shape = str(saved.parameters.get("semivalue", "shapley")).partition("(")
     spelled = ":".join(filter(None, [name.lower(), ",".join(re.findall(r"[^\s=,()]+(?=[,)])", shape))]))
     rule = replace(rule, semivalue=parse_semivalue(spelled))
@@ -428,7 +426,7 @@ def _saved_values(
     if asked == "clusters" and tried.pay_by == "rows" and copies:
         raise CommandError(
             f"--pay-by clusters pays for the rows that vote, and {str(path)!r} holds values of all rows: {copies:,} of "
-            "them are copies of earlier rows, and the values of the others depend on them. Leave --values out, or say "
+            "them are copies of earlier rows, and the values of the others depend on them. Leave --values out, or use "
             "--pay-by rows."
         )
     if asked == "rows" and tried.pay_by == "clusters":
@@ -437,7 +435,7 @@ def _saved_values(
             "--pay-by out."
         )
     voting = "" if tried.pay_by == "rows" else " of the rows that vote"
-    run.terminal.note(f"Paying the saved values{voting} of {path} as they are; VAL is not valued.")
+    run.terminal.note(f"Paying the saved values{voting} of {path} unchanged; VAL is not used.")
     if tried.pay_by == "rows" and copies:
         run.terminal.warning(
             f"Saved values of all rows are paid, copies of earlier rows ({copies:,}) too. Without --values they would "
@@ -457,7 +455,7 @@ def check_payment(run: Run) -> None:
     """Refuse a payment without a budget, or with rules that contradict each other, before anything is read."""
     payment = run[Payment]
     if payment.budget is None:
-        raise CommandError("--budget must say what to share out, such as --budget 10000.")
+        raise CommandError("--budget must be the amount to pay out, such as --budget 10000.")
     from shapshift.price.policy import Terms
     from shapshift.price.statements import letterhead
 
@@ -474,7 +472,7 @@ def check_owners(data: Data) -> None:
 
 
 def _influence(run: Run, data: Data, counted: "Counted") -> None:
-    """Say which validation rows decide how much money; for the operator, so nothing of it is in the statements."""
+    """Print how much money each validation row decides; for the operator, so it is not in the statements."""
     from shapshift.price import audit_influence
     from shapshift.price.points import has_training_points
 

@@ -20,7 +20,7 @@ from shapshift.methods import parse_method
 
 @dataclass(frozen=True)
 class Again:
-    """Which run, and where to."""
+    """The run, and where its results go."""
 
     panel: ClassVar[str] = Output.panel
     manifest: Path = argument("manifest.json of a run, or its folder.", metavar="MANIFEST", recorded=False)
@@ -30,11 +30,11 @@ class Again:
     data: list[str] | None = option(
         None,
         "Where the inputs are, if they were moved: a folder, searched at any depth for files of the same content, or "
-        "one input such as train=old/rows.csv. Repeat as needed.",
+        "one input such as train=old/rows.csv. Repeat the option for more.",
         metavar="FOLDER|NAME=PATH",
         recorded=False,
     )
-    force: bool = option(False, "Replace results that are there.", "-f", recorded=False)
+    force: bool = option(False, "Replace existing results.", "-f", recorded=False)
 
 
 @command(
@@ -51,7 +51,7 @@ class Again:
 def rerun(run: Run) -> None:
     """Repeat a run from its manifest and check that the bytes are the same.
 
-    Refuses when an input has changed since. Results go to a new folder; a page goes there too.
+    Fails if an input has changed since. Results, with any page, go to a new folder.
     """
     again, said, terminal = run[Again], run[Said], run.terminal
     path = again.manifest / manifests.MANIFEST if again.manifest.is_dir() else again.manifest
@@ -70,9 +70,9 @@ def rerun(run: Run) -> None:
         for name, old in before.versions.items()
         if here.get(name, "absent") != old
     }
-    kernels = differing.pop(manifests.BLAS, None)  # few results depend on them: said when one does
+    kernels = differing.pop(manifests.BLAS, None)  # few results depend on them: reported if one does
     for name, (old, new) in differing.items():
-        terminal.warning(f"The run was made with {name} {old}, here is {new}: bytes may differ.")
+        terminal.warning(f"The run used {name} {old}, {new} is installed: bytes may differ.")
     changed = {**inputs, "out": out, "force": again.force, "quiet": said.quiet, "debug": said.debug}
     changed["report"] = None if before.report is None else out / before.report["name"]
     changed["data_dir"] = folders[0] if folders else None
@@ -114,19 +114,19 @@ def rerun(run: Run) -> None:
 
 
 def _reason(versions: Mapping[str, Any], kernels: tuple[str, str] | None) -> str:
-    """Why bytes may differ, as far as that is known."""
+    """Known reasons why bytes may differ."""
     if versions:
         return " Other versions are installed, see above."
     if kernels is not None:
         return (
-            f" The run was made with {kernels[0] or 'other linear algebra'}, here is {kernels[1]}: fitted models and "
+            f" The run used {kernels[0] or 'other linear algebra'}, {kernels[1]} is used here: fitted models and "
             "principal components can differ in their last digits."
         )
     return " Report this, unless the manifest was changed after it was written."
 
 
 def _contradiction(before: Manifest, after: Manifest, folder: Path) -> str | None:
-    """Say what in a manifest contradicts its options or the files beside it; None when nothing does."""
+    """Name what in a manifest contradicts its options or the files beside it; None if nothing does."""
     for name in {**before.parameters, **after.parameters}:
         if before.parameters.get(name) != after.parameters.get(name):
             return f"its options do not give the {name!r} in its parameters"
@@ -171,7 +171,7 @@ def _places(given: Iterable[str], manifest: Manifest) -> tuple[dict[str, Path], 
 def find_input(
     name: str, entry: Mapping[str, str], manifest: Path, named: Path | None, folders: Sequence[Path]
 ) -> Path:
-    """Where an input lies now; refused when it has changed."""
+    """Path of an input now; raises if it has changed."""
     from shapshift.tables import file_digest
 
     recorded, changed = Path(entry["path"]), None
@@ -202,7 +202,7 @@ def find_input(
 
 
 def _near(recorded: Path, folder: Path) -> Iterator[Path]:
-    """Where an input of a run can lie: below the folder in which the results lie, or here, and nowhere else."""
+    """Possible paths of an input: below the folder of the results, or below the current folder, and nowhere else."""
     here = Path.cwd()
     for above in (folder, folder.parent, here):
         for place in (above / recorded, above / recorded.name):
@@ -214,7 +214,7 @@ def _near(recorded: Path, folder: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path, recorded: Path) -> list[Path]:
-    """Where in a folder, at any depth, an input can lie: those of its name first, then those of its ending."""
+    """Possible paths of an input in a folder, at any depth: files of its name first, then those of its ending."""
     places, length = [folder, *sorted(folder.rglob("*"))], manifests.pattern_length(recorded)
     if length:
         return [place.joinpath(*recorded.parts[-length:]) for place in places if place.is_dir()]

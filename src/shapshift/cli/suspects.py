@@ -19,20 +19,20 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Search:
-    """Which rows are flagged, and who is asked about them."""
+    """Rows to flag, and the model that judges them."""
 
     panel: ClassVar[str] = Method.panel
-    error: float = option(0.1, "Share of right labels allowed among the flagged rows, such as 0.1 or 0.2.")
+    error: float = option(0.1, "Allowed share of correct labels among the flagged rows, such as 0.1 or 0.2.")
     model: Literal["neighbors", "forest", "boosting", "logistic"] | None = option(
         None,
-        "Model that is asked about rows it has not seen; neighbors: the nearest rows alone.",
+        "Model that predicts the labels of rows it has not seen; neighbors: only the nearest rows.",
         show_default="nearest rows, a linear model and a forest",
     )
 
 
 @dataclass(frozen=True)
 class Task:
-    """What labels are."""
+    """Kind of the labels."""
 
     panel: ClassVar[str] = Method.panel
     task: Literal["class", "number", "set"] | None = option(
@@ -55,9 +55,9 @@ class Task:
 def suspects(run: Run) -> None:
     """Find the rows whose label is probably wrong.
 
-    Compares every row with what the other rows say about it, and gives the probability that its label is wrong, the
-    label it should rather have, and the reason. Flags as many rows as --error allows: with 0.1, at most one in ten
-    of them is expected to be right. Look at them before changing anything.
+    Compares every row with what the other rows predict for it, and gives the probability that its label is wrong, a
+    better label, and the reason. Flags as many rows as --error allows: with 0.1, at most one in ten of them is expected
+    to have a correct label. Look at them before you change anything.
 
     A label is a number to predict if it has fractions, or more than 30 different values that are more than 5% of the
     rows; --task says otherwise. Several label columns of 0 and 1, or a column of lists, are a multi-label table.
@@ -77,12 +77,12 @@ def suspects(run: Run) -> None:
     if found.flagged.any():
         run.terminal.line("Next: look at the flagged rows in suspects.csv.")
         if found.task != "set":
-            run.terminal.line("Then drop or relabel rows, and see what that changes on held-out data:")
+            run.terminal.line("Then drop or relabel rows, and measure the effect on held-out data:")
             run.terminal.line(f"  shapshift clean {given_options(run)}")
 
 
 def given_options(run: Run) -> str:
-    """Return the table and the options that were given, as they are written in a shell."""
+    """Return the table and the given options as written in a shell."""
     words = [str(run[Checked].train)]
     given: dict[str, Any] = {"val": run[Checked].val} | vars(run[Columns]) | vars(run[Search]) | vars(run[Task])
     usual: dict[str, Any] = {"val": None} | vars(Columns()) | vars(Search()) | vars(Task())
@@ -94,7 +94,7 @@ def given_options(run: Run) -> str:
 
 
 def check_search(run: Run, task: str | None) -> None:
-    """Refuse options that are wrong whatever the table holds."""
+    """Refuse options that are wrong for any table."""
     asked = run[Search]
     if not 0 < asked.error < 1:
         raise CommandError(f"--error must be above 0 and below 1, such as 0.1. Got {asked.error:g}.")
@@ -124,7 +124,7 @@ def search(run: Run, data: Data) -> "Suspects":
 
 
 def show_suspects(terminal: Terminal, found: "Suspects") -> dict[str, Any]:
-    """Say which rows to act on first, and how the classes are flagged; return these facts."""
+    """Print which rows to act on first, and how many of each class are flagged; return these facts."""
     for line in found.findings():
         terminal.line(line)
     shown = found.ranking()[: min(SHOWN, int(found.flagged.sum()))].tolist()

@@ -1,4 +1,4 @@
-"""``shapshift cases`` and ``design``: a look at the validation points themselves."""
+"""``shapshift cases`` and ``design``: analysis of the validation points themselves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shapshift.cli._run import Run, frame
 from shapshift.cli._show import number
 
 LEVELS = "0.1,0.2,0.5,1,2"
-# Of each case: its title, what tells its results apart, in code and in words, and the statistics that are shown.
+# For each case: its title, what distinguishes its results, in code and in words, and the statistics that are shown.
 _CASES = {
     "case_one": (
         *("Case I: one validation point", "kind", "point"),
@@ -40,10 +40,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Sets:
-    """Which points are followed."""
+    """Points to follow."""
 
     panel: ClassVar[str] = Method.panel
-    points: int = option(10, "Points of each kind, and pairs, to follow.", metavar="N", min=1)
+    points: int = option(10, "Number of points of each kind, and of pairs, to follow.", metavar="N", min=1)
     figures: bool = option(False, "Also draw the figures (needs matplotlib).", rich_help_panel=Output.panel)
 
 
@@ -56,7 +56,7 @@ class Sets:
     ],
 )
 def cases(run: Run) -> None:
-    """Look at one (Case I) and two (Case II) validation points to see why values move.
+    """Follow one (Case I) and two (Case II) validation points to see why values move.
 
     Case I follows the values that a single validation point gives as noise on that point grows, for boundary points
     and others. Case II counts rows whose value changes sign on pairs of points of different classes: two boundary
@@ -131,11 +131,11 @@ def _draw(run: Run, case_one: list[Any], case_two: list[Any]) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """What to select."""
+    """Rows to select."""
 
     panel: ClassVar[str] = "Selection"
     select: int | None = option(None, "Number of rows of VAL to select.", "-m", metavar="N", min=1)
-    fidelity: float = option(0.25, "Weight of staying near the values of all rows of VAL.", min=0)
+    fidelity: float = option(0.25, "Weight of the distance to the values of all rows of VAL.", min=0)
 
 
 @command(
@@ -147,9 +147,9 @@ class Selection:
     ],
 )
 def design(run: Run) -> None:
-    """Judge a validation set, or select one whose values move least.
+    """Assess a validation set, or select one whose values move least.
 
-    Compares how near the validation points lie to the class boundaries with the training rows themselves. With
+    Compares how near validation points and training rows lie to the class boundaries. With
     --select, VAL is a pool: chooses rows whose values a stated noise (one --noise, by default 0.5, or one --perturb)
     shifts least, and says whether that beats random choices.
 
@@ -212,7 +212,7 @@ def design(run: Run) -> None:
 
 
 def _check_names(run: Run, table: str, selected: Any, data: Data) -> None:
-    """Refuse a CSV file from which labels, ids or owners would come back as others, such as the text "NA"."""
+    """Refuse a CSV file from which labels, ids or owners would be read as others, such as the text "NA"."""
     from shapshift.tables import TableSpec, read_table
 
     if not table.endswith(".csv"):

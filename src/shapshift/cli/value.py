@@ -65,7 +65,9 @@ class NoisySet:
 
     panel: ClassVar[str] = Noise.panel
     noisy_val: Path | None = option(
-        None, "A noisy version of VAL to correct; by default one with the strongest noise of the audit.", metavar="FILE"
+        None,
+        "A noisy version of VAL to correct; by default, VAL with the strongest noise of the audit.",
+        metavar="FILE",
     )
 
 
@@ -88,10 +90,10 @@ class NoisySet:
 def value(run: Run) -> None:
     """Value every training row on a validation set, or the rows of one table on each other.
 
-    With one table every row is valued on all other rows: each is a validation point that does not see itself.
+    With one table, every row is valued on all other rows and never on itself.
 
-    Says how far the values can be trusted: how well those on another sample of as many validation rows would agree,
-    how many rows it takes for a correlation of 0.9, and of how many rows the sign is sure.
+    Reports how reliable the values are: their agreement with values on another sample of equally many validation rows,
+    the number of rows needed for a correlation of 0.9, and the number of rows whose sign is certain.
 
     Writes [bold]values.parquet[/] (one line per row, with its 95% interval), [bold]valuation.npz[/] (for
     Valuation.load) and [bold]manifest.json[/] (to repeat the run).
@@ -100,7 +102,7 @@ def value(run: Run) -> None:
     if run[OneOrTwo].val is not None and run[Folds] != Folds():
         raise CommandError("--groups, --time and --folds are for one table. Leave VAL out, or leave them out.")
     if run[OneOrTwo].val is None and run[Sample].pool:
-        raise CommandError("--pool is about VAL. With one table every row is valued on all others already.")
+        raise CommandError("--pool needs VAL. With one table, every row is already valued on all others.")
     if run[Order].order is not None and (run[OneOrTwo].val is None or run[Sample].pool):
         raise CommandError("--order needs VAL, and does not go with --pool. Leave it out, or change that.")
     data = load(run)
@@ -151,14 +153,14 @@ def _value_one_table(run: Run, data: Data) -> tuple["Valuation", Data]:
     ],
 )
 def audit(run: Run) -> None:
-    """Measure how far the values move when the validation set does.
+    """Measure how far the values move when the validation set changes.
 
-    Says first what another sample of validation rows would change. Then values the rows on perturbed versions of VAL
-    (Gaussian noise 0.1, 0.2, 0.5 and 1 unless --noise or --perturb says otherwise), and says what noise changes.
+    Reports what another sample of validation rows would change. Then values the rows on perturbed versions of VAL
+    (by default Gaussian noise 0.1, 0.2, 0.5 and 1; see --noise and --perturb), and reports what noise changes.
 
     Writes [bold]audit.npz[/] (for ShiftAudit.load), [bold]shift.csv[/] (one line for another sample, then one per
     level), [bold]rows.parquet[/]
-    (how far each row's value can be relied on) and [bold]manifest.json[/].
+    (how reliable each row's value is) and [bold]manifest.json[/].
     """
     from shapshift.audit import ShiftStream
 
@@ -184,11 +186,11 @@ def audit(run: Run) -> None:
     ],
 )
 def report(run: Run) -> None:
-    """Value, audit, correct and price in one go, on one page.
+    """Value, audit, correct and price in one run, on one page.
 
-    VAL is the clean validation set. The audit perturbs it (0.1, 0.2, 0.5 and 1 unless --noise or --perturb says
-    otherwise); the correction is shown on a noisy version of it. With --owner and --budget the page shows payouts too,
-    and is about the values that are paid, see 'shapshift price'.
+    VAL is the clean validation set. The audit perturbs it (by default with noise 0.1, 0.2, 0.5 and 1; see --noise and
+    --perturb); the correction is shown on a noisy version of it. With --owner and --budget the page also shows payouts,
+    and its values are those that are paid, see 'shapshift price'.
 
     Writes [bold]report.html[/] in the folder (or where --report says), and everything that value, audit, correct and
     price write.
@@ -225,7 +227,7 @@ def report(run: Run) -> None:
     data = data.released(table=noisy_val is None and not show.shows_features(run, data))
     arguments = audit_arguments(run, data.classes, LEVELS) or {}
 
-    # Each validation set is valued once: the payouts take the valuations of the audit as they are made.
+    # Each validation set is valued once: the payouts reuse the valuations of the audit.
     asked = clustered(model, data) | (blocks(model, data) if paid else {})
     stream = ShiftStream(model, *data.points, **(arguments | asked))
     with run.terminal.busy("Valuing the rows"):
@@ -275,7 +277,7 @@ def report(run: Run) -> None:
 
 
 def _checkpoint(run: Run, model: Any) -> dict[str, Any]:
-    """Hand the checkpoint to a model that has a use for it; return what its ``value`` must be told."""
+    """Pass the checkpoint to a model that can use it; return arguments of its ``value``."""
     checkpoint = run[Restart].checkpoint
     if checkpoint is None:
         return {}
@@ -304,7 +306,7 @@ def _write_audit(run: Run, audit: "ShiftAudit") -> None:
 
 
 def _strongest(arguments: dict[str, Any]) -> Any:
-    """Find the perturbation whose result is corrected: the strongest noise, or the last perturbation."""
+    """Choose the perturbation whose result is corrected: the strongest noise, or the last perturbation."""
     from shapshift.perturb import GaussianNoise
 
     if "noise" not in arguments:
