@@ -463,8 +463,8 @@ def test_degenerate_values(tmp_path: Path) -> None:
     ("distances", "ranks", "said"),
     [
         ((0.5, 0.1), (0.85, 0.78), ["back towards", "but it lowers rank agreement", "0.85 to 0.78", "not for ranking"]),
-        ((0.5, 0.1), (0.30, 0.60), ["back towards", "and it raises rank agreement", "better ones in both"]),
-        ((0.5, 0.1), (0.80, 0.80), ["back towards", "stays the same (0.80)", "nothing is gained"]),
+        ((0.5, 0.1), (0.30, 0.60), ["back towards", "and it raises rank agreement", "better in both"]),
+        ((0.5, 0.1), (0.80, 0.80), ["back towards", "stays the same (0.80)", "they are no better"]),
         ((0.1, 0.5), (0.30, 0.60), ["does not bring", "but it raises rank agreement", "not for totals"]),
         ((0.1, 0.5), (0.80, 0.70), ["does not bring", "and it lowers rank agreement", "does not help"]),
         ((0.1, 0.1), (np.nan, 0.7), ["not defined"]),
@@ -513,7 +513,7 @@ def test_verdicts(tmp_path: Path) -> None:
     assert few.sentence.startswith("Too few validation points: another sample of")
     assert "at a correlation of 0.42; 1,234 points are needed for 0.9. Noise changes little" in few.sentence
     assert "can be relied on" not in few.sentence
-    assert _words.verdict(audited([0.001], 0.8)).word == "Usable, not for single rows"
+    assert _words.verdict(audited([0.001], 0.8)).word == "Usable, but not for single rows"
     both = audited([20.0, 0.001])
     assert "hold up to noise 0.001 and not beyond: at noise 20" in _words.verdict(both).sentence
     path = build_report(tmp_path / "a.html", valuation=made.clean, audit=both)
@@ -525,7 +525,7 @@ def test_the_page_says_first_how_far_values_can_be_trusted(tmp_path: Path) -> No
     page = read(build_report(tmp_path / "a.html", valuation=made.clean))
     facts = sampling_facts(made.clean)
     said = f"would agree with these values at a correlation of {facts['reliability']:.2f}"
-    assert page.text.index("How far can this be trusted") < page.text.index("What the rows are worth")
+    assert page.text.index("How reliable are the values") < page.text.index("What the rows are worth")
     assert page.text.count(said) >= 2  # in the verdict and in the section
     assert f"{facts['open']} open (95% each)" in page.text
     low, high = made.clean.interval()
@@ -571,7 +571,7 @@ def test_words_on_payouts() -> None:
     # Owners that are paid the same nothing in every draw do not change places.
     still = replace(apart, cents=cents * 0, low=cents * 0, high=cents * 0, unallocated_cents=100_000)
     words = _words.payouts(["a", "b", "c"], still)
-    assert words.startswith("Nobody is paid anything. 1,000.00 EUR are not paid to anyone.")
+    assert words.startswith("No owner is paid. 1,000.00 EUR are not paid to anyone.")
     assert "paid most" not in words
     assert "no payout moves" in words
 
@@ -579,7 +579,7 @@ def test_words_on_payouts() -> None:
 def test_words_say_who_is_paid_for_a_negative_total() -> None:
     plain = allocate_budget(inputs().clean, 1000, owners=inputs().owners, policy=Policy(negatives="clip"))
     harmful = replace(plain, values=np.array([0.1, -0.2, 0.3]))
-    assert "b is paid although its rows taken together" in _words.payouts(["a", "b", "c"], harmful)
+    assert "b is paid although its rows together" in _words.payouts(["a", "b", "c"], harmful)
     assert "although" not in _words.payouts(["a", "b", "c"], plain)
     carried = replace(harmful, policy=Policy(negatives="carry"))
     assert "although" not in _words.payouts(["a", "b", "c"], carried)
@@ -615,7 +615,7 @@ def test_payout_intervals_name_their_draws(tmp_path: Path) -> None:
     page = read(build_report(tmp_path / "a.html", **given))
     assert "over 6 random draws (3 at each of 2 levels)" in page.text
     assert f"the random seed was {made.bounds.parameters['random_state']}" in page.text
-    assert "A budget of 1,000.00 EUR is shared out" in page.text
+    assert "A budget of 1,000.00 EUR is divided" in page.text
     assert "Rows with a negative value reduce what their owner is paid" in page.text
     without = read(build_report(tmp_path / "d.html", **everything()))
     assert "over 6 random draws (3 at each of 2 levels)" in without.text
@@ -623,7 +623,7 @@ def test_payout_intervals_name_their_draws(tmp_path: Path) -> None:
     page = read(build_report(tmp_path / "b.html", **{**given, "allocation": narrow}))
     assert "over 3 random draws" in page.text
     other = replace(made.allocation, low=made.allocation.low - 1)
-    with pytest.raises(ValueError, match="'payout_audit' parameter must be the audit whose intervals"):
+    with pytest.raises(ValueError, match="'payout_audit' parameter must be the audit that gave"):
         build_report(tmp_path / "c.html", **{**given, "allocation": other})
     with pytest.raises(ValueError, match="needs 'allocation'"):
         build_report(tmp_path / "c.html", **{**given, "allocation": None})

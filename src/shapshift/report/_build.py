@@ -1,4 +1,4 @@
-"""build_report: check, put the sections together, write."""
+"""build_report: check the results, assemble the sections, write the page."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -54,12 +54,12 @@ def build_report(
 ) -> Path:
     """Write one self-contained HTML page that shows and explains the results.
 
-    Sections appear when their input is there.
+    Each section appears if its input is given.
 
     Parameters
     ----------
     path : path-like
-        Where the page goes; an existing file is replaced as a whole.
+        File of the page; an existing file is replaced.
     valuation : Valuation
         Values on the clean validation set.
     audit : ShiftAudit, optional
@@ -69,16 +69,16 @@ def build_report(
     allocation : Allocation, optional
         For the payouts.
     payout_audit : PayoutAudit, optional
-        The audit whose intervals ``allocation`` carries: the methods then list its parameters and seed.
+        The audit that gave the intervals of ``allocation``: the methods then list its parameters and seed.
     duplicates : Duplicates, optional
-        Copies across owners, splits and labels, to be counted beside the table of rows.
+        Copies across owners, splits and labels, which are counted beside the table of rows.
     explanation : Explanation, optional
-        Of rows in the table of rows: a click on one shows where its value comes from. It shows labels of validation
-        points and distances to them.
+        Explanation of rows in the table of rows: a click on one shows where its value comes from, with labels of
+        validation points and distances to them.
     X_train : table of shape (n_train, n_features), optional
         For the table of rows and the map: the page then holds feature values of up to ``table_rows`` rows from each
-        end, whoever owns them. Without it there are neither. It may be the table the model's features were made from:
-        texts are shown, and the map uses the numeric columns.
+        end, whoever owns them. Without it, the page has neither. It may be the table the model's features were made
+        from: texts are shown, and the map uses the numeric columns.
     y_train : array-like of shape (n_train,), optional
         Labels, for the table of rows.
     X_val : table of shape (n_val, n_features), optional
@@ -90,11 +90,11 @@ def build_report(
     title : str, optional
         Heading of the page.
     notes : sequence of str, optional
-        Remarks on how the data were prepared, shown with the methods.
+        Notes on the preparation of the data, shown with the methods.
     parameters : mapping, optional
         More parameters for the methods section, such as file names and seeds.
     date : str, optional
-        Shown under the heading. There is none by default, so that the same results give the same bytes.
+        Shown under the heading. None by default, so that the same results give the same bytes.
     table_rows : int, default=200
         Number of rows from each end in the table of most and least valuable rows.
 

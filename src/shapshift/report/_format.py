@@ -19,7 +19,7 @@ NOTHING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Longer texts from the data are cut: a page is not the place to read them.
+# Longer texts from the data are cut.
 LONGEST = 80
 
 
@@ -42,7 +42,7 @@ class Unit:
 
     def scale(self, values: Any) -> Floats:
         """Values in this unit."""
-        # Dividing would need a power of ten that very small values do not have.
+        # Dividing would need a power of ten too small for floats.
         scaled: Floats = np.asarray(values, dtype=np.float64) * 10.0**-self.exponent
         return scaled
 
@@ -57,7 +57,7 @@ class Unit:
 
 
 def unit_for(values: Floats) -> Unit:
-    """Find the unit in which the larger part of the values lies between 0.1 and 100.
+    """Find the unit in which most values lie between 0.1 and 100.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def cell(entry: Any) -> str:
     text = visible(" ".join(str(entry).split()))
     if len(text) <= LONGEST:
         return text
-    # In the middle, as names often differ at the end only.
+    # Cut in the middle, as names often differ only at the end.
     return f"{text[: LONGEST - LONGEST // 2 - 1]}…{text[-(LONGEST // 2) :]}"
 
 
@@ -213,7 +213,7 @@ def figure(entry: Any) -> str:
         shown = f"{value:,.1f}"
     else:
         shown = f"{value:.4g}"
-    # Four digits are often a year or a number of something.
+    # Four digits are often a year or a count.
     return shown if size >= 10_000 else shown.replace(",", "")
 
 
@@ -226,7 +226,7 @@ def distinct(names: Sequence[Any]) -> list[str]:
     ['a', '1 (#2)', '1 (#3)']
     """
     shown = [cell(name) for name in names]
-    # Again where a name happens to be spelled like a numbered one.
+    # Repeated if a name is spelled like a numbered one.
     while len(taken := Counter(_look(text) for text in shown)) < len(shown):
         shown = [f"{text} (#{i + 1})" if taken[_look(text)] > 1 else text for i, text in enumerate(shown)]
     return shown
@@ -238,5 +238,5 @@ def _look(text: str) -> str:
 
 
 def rounded(values: Any, digits: int = 4) -> list[float | None]:
-    """Numbers for a chart: a few significant digits, None where there is none."""
+    """Numbers for a chart: a few significant digits, None if a number is missing."""
     return [float(f"{x:.{digits}g}") if math.isfinite(x) else None for x in np.asarray(values, dtype=float).tolist()]

@@ -1,4 +1,4 @@
-"""From parts to one HTML file: templates, data, and a policy that lets nothing in or out."""
+"""One HTML file from its parts: templates, data, and a policy that blocks all network access."""
 
 import base64
 import hashlib
@@ -20,9 +20,9 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
     Parameters
     ----------
     page : mapping
-        What the template shows; every text in it is escaped.
+        Content of the template; every text in it is escaped.
     charts : mapping
-        What the scripts draw, by chart id.
+        Data that the scripts draw, by chart id.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def render(page: Mapping[str, Any], charts: Mapping[str, Any]) -> bytes:
     """
     style, library = _read("templates/report.css"), _read("vendor/echarts.report.min.js")
     script = _read("templates/charts.js") + _read("templates/page.js")
-    # Only these very scripts and this style may run; nothing may be loaded from or sent to anywhere.
+    # Only these scripts and this style may run; nothing may be loaded or sent.
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -77,18 +77,18 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    # "tojson" writes JSON that cannot end the script element it stands in, nor open another.
+    # "tojson" writes JSON that cannot end its script element or open another.
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
 def _finalize(entry: Any) -> Any:
-    # What is marked safe is code of this package.
+    # Only code of this package is marked safe.
     return visible(entry) if isinstance(entry, str) and not hasattr(entry, "__html__") else entry
 
 
 def _readable(data: Any) -> Any:
-    """Texts in the data of charts as :func:`visible` makes them."""
+    """Texts in the data of charts, escaped by :func:`visible`."""
     if isinstance(data, str):
         return visible(data)
     if isinstance(data, Mapping):

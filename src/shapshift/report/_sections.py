@@ -53,24 +53,24 @@ DRAWN = 3000
 POINTS = 1500
 # Rows with which a row is compared on the map.
 NEAREST = 5
-# Values are called heavy-tailed if their tails reach this many times further than their middle half.
+# Values are called heavy-tailed if their tails reach this many times farther than their middle half.
 HEAVY = 12
 BINS = 60
 # Ranks at which values are drawn with their intervals, and numbers of points for which agreement is drawn.
 RANKS, SIZES = 200, 25
-# Owners drawn and listed, those paid most; the rest is summed up in words.
+# Number of highest-paid owners drawn and listed; a sentence summarises the others.
 DRAWN_OWNERS = 25
 LISTED_OWNERS = 1000
-# A log axis once the levels span more than this factor: on a straight one the small levels fall together.
+# A log axis is used if the levels span more than this factor: on a linear axis, the small levels would overlap.
 LOG_SPAN = 10
-# What a mean can be; an interval from few runs may reach beyond, where it is cut.
+# Range of each mean; intervals from few runs are cut to it.
 _POSSIBLE = {"percent": (0.0, 1.0), "fixed": (-1.0, 1.0), "count": (0.0, np.inf), "size": (0.0, np.inf)}
 _SHOW = {"percent": percent, "count": count, "number": number, "size": number, "fixed": fixed}
 
 
 @dataclass(frozen=True)
 class DataTable:
-    """The numbers behind a chart, for those who cannot or do not want to see it.
+    """The numbers behind a chart, as a text alternative.
 
     Attributes
     ----------
@@ -95,13 +95,13 @@ class Chart:
     kind : {"histogram", "curves", "scatter", "map", "bars"}
         Which function of ``charts.js`` draws it.
     data : mapping
-        What that function needs; nothing in it is HTML.
+        Data for that function; nothing in it is HTML.
     table : DataTable
-        The same as a table.
+        The same data as a table.
     caption : str
-        What to conclude; empty where the section says it.
+        Conclusion; empty if the section states it.
     summary : str
-        What a screen reader says in place of the picture; the caption by default.
+        Text for screen readers in place of the picture; the caption by default.
     small : bool
         Whether it is one of several side by side.
     """
@@ -123,7 +123,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading (and a short one for the contents), what to conclude, and the charts that show it."""
+    """A heading (and a short one for the contents), a conclusion, and the charts that support it."""
 
     id: str
     title: str
@@ -136,7 +136,7 @@ class Section:
 
 
 def make_sections(results: Results, features: Features | None, points: Features | None) -> list[Section]:
-    """Make the sections for which there are results, in the order of the page.
+    """Make the sections that have results, in the order of the page.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _trust(results: Results) -> Section:
     facts, valuation, unit = results.sampling, results.valuation, results.unit
     charts = [] if valuation.standard_error is None else [_intervals(valuation, unit, facts)]
     charts += [] if facts["reliability"] is None else [_reliability(facts)]
-    return Section("trust", "How far can this be trusted", "Trust", _words.trust(facts), charts)
+    return Section("trust", "How reliable are the values", "Trust", _words.trust(facts), charts)
 
 
 def _intervals(valuation: Valuation, unit: Unit, facts: Mapping[str, Any]) -> Chart:
@@ -216,7 +216,7 @@ def _reliability(facts: Mapping[str, Any]) -> Chart:
         lines[f"{what} needed"] = ("nonboundary", sizes == needed)
     return Chart(
         id="reliability",
-        title="Agreement to be expected with another sample",
+        title="Expected agreement with another sample",
         kind="curves",
         data={
             "series": [
@@ -281,7 +281,7 @@ def _by_class(facts: Mapping[str, Any], unit: Unit) -> DataTable:
 
 
 def _boundary(valuation: Valuation, unit: Unit, audit: ShiftAudit | None) -> Section:
-    """Values on boundary points and on the others, and what noise does to the spread of each."""
+    """Values on boundary points and on the others, and the effect of noise on the spread of each."""
     parts = {"boundary": valuation.boundary_values, "nonboundary": valuation.nonboundary_values}
     values = {name: part for name, part in parts.items() if part is not None}
     names = {"boundary": "on boundary points", "nonboundary": "on other points"}
@@ -305,7 +305,7 @@ def _histogram(
     chart_id: str, title: str, values: Mapping[str, Floats], names: Mapping[str, str], unit: Unit, words: str
 ) -> Chart:
     """Count values for a chart; ``names`` are those of the legend."""
-    # Inside, as plots may be imported only where something is drawn.
+    # Imported here, because plots may be imported only when something is drawn.
     from shapshift.plots.results import count_values, histogram_edges
 
     everything = unit.scale(np.concatenate(list(values.values())))
@@ -341,7 +341,7 @@ def _summary(values: Mapping[str, Floats], unit: Unit) -> DataTable:
 
 
 def _view(values: Floats) -> tuple[float, float]:
-    """Range of values worth showing: a few extreme rows must not squeeze all others together."""
+    """Range of values to show, without the few extreme rows that would compress all others."""
     low, quarter, rest, high = np.quantile(values, [0.002, 0.25, 0.75, 0.998])
     if high - low > HEAVY * (rest - quarter):
         low, high = np.quantile(values, [0.02, 0.98])
@@ -349,7 +349,7 @@ def _view(values: Floats) -> tuple[float, float]:
 
 
 def _beyond(values: Floats, limits: Any, where: str) -> str:
-    """Say how many rows a range leaves out, and what becomes of them."""
+    """Describe how many rows lie outside a range, and how they are shown."""
     share = float(np.mean((values < limits[0]) | (values > limits[1])))
     return f"{percent(share)} of the rows lie beyond the edges and are {where} there." if share else ""
 
@@ -392,7 +392,7 @@ def _payouts(allocation: Allocation, unit: Unit, draws: Draws | None) -> Section
     if order.size > DRAWN_OWNERS:
         rest = int(allocation.cents[order[DRAWN_OWNERS:]].sum())
         notes.append(
-            f"The chart shows the {DRAWN_OWNERS} owners that are paid most; the other "
+            f"The chart shows the {DRAWN_OWNERS} highest-paid owners; the other "
             f"{count(order.size - DRAWN_OWNERS)} are paid {money(allocation, rest)} together."
         )
     if order.size > LISTED_OWNERS:
@@ -404,7 +404,7 @@ def _payout_table(allocation: Allocation, order: Ints, names: list[str], unit: U
     amounts = {"payout": allocation.cents, "95% from": allocation.sampling_low, "95% to": allocation.sampling_high}
     amounts |= {"lowest": allocation.low, "highest": allocation.high}
     if allocation.corrected is not None:
-        # What correction changes is the payout from the noisy values, where those are not the ones that are paid.
+        # Correction changes the payout from the noisy values, even if other values are paid.
         before = allocation.cents if allocation.uncorrected is None else allocation.uncorrected
         amounts |= {"noisy": allocation.uncorrected, "after correction": allocation.corrected}
         amounts["change"] = allocation.corrected - before
@@ -447,11 +447,11 @@ def _shift(audit: ShiftAudit, unit: Unit) -> Section:
         f"Each point is the mean of {audit.repeats} runs with fresh seeds; the {interval} is its 95% confidence "
         "interval. The dashed line is the clean validation set."
     )
-    return Section("shift", "What changes when the validation set does", "Shift", _words.shift(audit), charts, [note])
+    return Section("shift", "What changes with the validation set", "Shift", _words.shift(audit), charts, [note])
 
 
 def _neighbours(audit: ShiftAudit) -> Section | None:
-    """How far the nearest neighbours of the validation points are reshuffled; None where that is not known."""
+    """How much the nearest neighbours of the validation points are reshuffled; None if that is unknown."""
     if np.isnan(audit.statistic("neighbor_jaccard")[0]).all():
         return None
     parts = {"": ("all", "noisy"), "_boundary": ("boundary", "boundary"), "_nonboundary": ("others", "nonboundary")}
@@ -480,7 +480,7 @@ def _curves(
     reference: tuple[str, float] | None = None,
     caption: str = "",
 ) -> list[Chart]:
-    """Draw statistics of an audit against the level; nothing where none is defined.
+    """Draw statistics of an audit against the level; nothing if none is defined.
 
     Parameters
     ----------
@@ -488,13 +488,13 @@ def _curves(
     chart_id, title, caption : str
         See :class:`Chart`.
     lines : mapping of str to (str, str)
-        How each statistic is called, and the role that gives it its colour.
+        Name of each statistic, and the role that gives it its colour.
     show : str
-        How its numbers are written, see ``_SHOW``.
+        Number format, see ``_SHOW``.
     scale : callable
         Applied to the statistics.
     reference : (str, float), optional
-        What the dashed line is, and where; by default the clean value of the first statistic, if it has one.
+        Name and position of the dashed line; by default the clean value of the first statistic, if it has one.
     """
     along, write = np.argsort(audit.positions, kind="stable"), _SHOW[show]
     at, axis = audit.positions[along], level_name(audit)
@@ -625,7 +625,7 @@ def _signs(old: Floats, new: Floats) -> DataTable:
 
 
 def _map(valuation: Valuation, train: Features, validation: Features | None, unit: Unit) -> Section | None:
-    """Training rows and validation points in two dimensions; None where there are not two numeric features."""
+    """Training rows and validation points in two dimensions; None with fewer than two numeric features."""
     chosen = _sample(valuation.n_train, DRAWN)
     rows = train.numeric(chosen)
     if rows is None:
@@ -636,7 +636,7 @@ def _map(valuation: Valuation, train: Features, validation: Features | None, uni
         points = validation.numeric(kept)
     where, place, axes, share = _project(rows, points, train)
     values, size = valuation.values[chosen], np.abs(valuation.values)
-    # The value at which a colour is at its strongest.
+    # The value with the strongest colour.
     reach = float(np.quantile(size, 0.98)) or float(size.max()) or 1.0
     best, worst = (
         f"{cell(valuation.ids[at])} ({unit.show(float(valuation.values[at]))})"
@@ -656,7 +656,7 @@ def _map(valuation: Valuation, train: Features, validation: Features | None, uni
                 "axes": axes,
             },
             table=_corners(where, values, axes, unit),
-            caption="Blue rows have positive values, orange ones negative values, grey ones hardly matter.",
+            caption="Blue rows have positive values, orange rows negative values, grey rows values near 0.",
             summary=words,
         )
     ]
@@ -704,19 +704,19 @@ def _project(rows: Any, points: Any, train: Features) -> tuple[Floats, Floats | 
         return np.zeros((rows.shape[0], 2)), None, axes, ""
     pca = PCA(n_components=2, svd_solver="full" if dense else "arpack", random_state=0)
     if dense:
-        # Features of equal spread, missing entries in the middle, as most models see them; sparse ones stay.
+        # Features are scaled to equal spread and missing entries filled in, as for most models; sparse ones stay.
         rows, points = (None if part is None else np.where(np.isfinite(part), part, np.nan) for part in (rows, points))
         fill = SimpleImputer(strategy="median", keep_empty_features=True)
         place = make_pipeline(StandardScaler(), fill, pca)
     else:
         place = make_pipeline(pca)
-    with np.errstate(invalid="ignore"):  # rows that are all the same have no variance to explain
+    with np.errstate(invalid="ignore"):  # equal rows have no variance to explain
         where = place.fit_transform(rows)
     shares = np.nan_to_num(pca.explained_variance_ratio_)
     axes = [f"{name} ({percent(float(part))})" for name, part in zip(axes, shares, strict=True)]
     both = float(shares.sum())
     caution = "" if both >= 0.5 else " Rows that look close on the map may lie far apart."
-    said = f"The two axes are the principal components; together they carry {percent(both)} of the variance."
+    said = f"The two axes are the principal components; together they explain {percent(both)} of the variance."
     return where, None if points is None else place.transform(points), axes, said + caution
 
 
@@ -743,12 +743,12 @@ def _corners(where: Floats, values: Floats, axes: list[str], unit: Unit) -> Data
 
 
 def _sample(n: int, size: int) -> Ints:
-    """Positions of the points that are drawn: all, or always the same random ones, in order."""
+    """Positions of the points that are drawn: all, or a fixed random choice, in order."""
     return np.arange(n) if n <= size else np.sort(np.random.default_rng(0).choice(n, size=size, replace=False))
 
 
 def _only_drawn(n: int, what: str) -> list[str]:
-    """Say so when not all points are drawn."""
+    """Note that not all points are drawn, if so."""
     return [f"The chart shows {DRAWN:,} of the {n:,} {what}, drawn at random."] if n > DRAWN else []
 
 

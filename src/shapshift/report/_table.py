@@ -45,7 +45,7 @@ class Features:
         return columns
 
     def numeric(self, rows: Ints) -> Any:
-        """Numeric columns of some rows, as a dense or sparse matrix; None where there are fewer than two."""
+        """Numeric columns of some rows, as a dense or sparse matrix; None with fewer than two."""
         places = self.numeric_places()
         if len(places) < 2:
             return None
@@ -66,13 +66,13 @@ def read_features(X: Any, parameter: str, n_rows: int, of: str, names: Any = Non
     Parameters
     ----------
     X : table
-        Anything a model was fitted on, or the table it was made from: texts are welcome here.
+        Rows that a model was fitted on, or the table they were made from, which may contain texts.
     parameter : str
-        How messages call it.
+        Its name in messages.
     n_rows : int
-        How many rows it must have.
+        Required number of rows.
     of : str
-        What is counted, for the message.
+        Owner of the rows, for the message.
     names : sequence of str, optional
         Names of the columns; by default the table's own, or numbers.
     """
@@ -95,15 +95,15 @@ def read_features(X: Any, parameter: str, n_rows: int, of: str, names: Any = Non
     return Features(tuple(str(name) for name in own), source)
 
 
-# Rows of either end of the order in the table.
+# Number of rows from each end in the table.
 TABLE_ROWS = 200
-# Columns of features shown: a page with more cannot be read.
+# Number of feature columns shown: more would be unreadable.
 COLUMNS = 30
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its heading, its cells, what the heading means, and whether it sorts as numbers."""
+    """A column of the table: its heading, its cells, the meaning of the heading, and whether it sorts as numbers."""
 
     name: str
     cells: Sequence[str]
@@ -119,9 +119,9 @@ class RowTable:
     ----------
     columns : sequence of Column
     ends : sequence of str
-        "most" or "least": of which end of the order each row is.
+        "most" or "least": the end of the order that each row belongs to.
     positions : sequence of int
-        Place of each row in the training set.
+        Position of each row in the training set.
     notes : sequence of str
     """
 
@@ -154,7 +154,7 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     features : Features or None
     labels : ndarray of shape (n_train,) or None
     owners : ndarray of shape (n_train,) or None
-        Names as they are to be shown.
+        Names to show.
     """
     valuation, audit, unit = results.valuation, results.audit, results.unit
     n = valuation.n_train
@@ -169,15 +169,15 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
     ]
     if valuation.standard_error is not None:
         for name, bound in zip(("low", "high"), valuation.interval(), strict=True):
-            hint = "end of its 95% interval: where the value may lie on all validation points of the kind"
+            hint = "end of its 95% interval: plausible values on all validation points of this kind"
             columns.append(Column(unit.axis(name), _fixed(bound[chosen], unit), hint))
     if results.corrected is not None:
         cells = _fixed(results.corrected.values[chosen], unit)
         columns.append(Column(unit.axis("corrected"), cells, "value after the correction"))
     if audit is not None:
-        hint = "1: keeps its place and its sign in every run of the audit; 0: neither says anything"
+        hint = "1: keeps its rank and its sign in every run of the audit; 0: neither is reliable"
         columns.append(Column("stability", [f"{x:.2f}" for x in audit.rows["stability"][chosen]], hint))
-        hint = "share of the runs in which its sign is not that of the clean run, in %"
+        hint = "share of the runs in which its sign differs from the clean run, in %"
         cells = [f"{100 * x:.0f}" for x in audit.rows["flip_probability"][chosen]]
         columns.append(Column("sign flips (%)", cells, hint))
     if owners is not None:
@@ -202,7 +202,7 @@ def row_table(results: Results, size: int, features: Features | None, labels: An
 
 
 def explained_rows(explanation: Explanation | None, table: RowTable) -> dict[str, Any]:
-    """Return what is said of the rows of a table that are explained, as texts, by their position."""
+    """Return the explanations of rows of the table, as texts, by position."""
     if explanation is None:
         return {}
     listed = set(table.positions)
@@ -229,7 +229,7 @@ def explained_rows(explanation: Explanation | None, table: RowTable) -> dict[str
 
 
 def _fixed(values: Floats, unit: Unit) -> list[str]:
-    # A value too small for three decimals keeps two digits; only nothing at all is written as 0.
+    # A value too small for three decimals keeps two digits; only 0 is written as 0.
     scaled = unit.scale(values).tolist()
     return ["" if np.isnan(x) else "0" if x == 0 else f"{x:.3f}" if abs(x) >= 0.0005 else f"{x:.2g}" for x in scaled]
 

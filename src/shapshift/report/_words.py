@@ -1,4 +1,4 @@
-"""What the reader should conclude, computed from the numbers and never assumed."""
+"""Conclusions for the reader, all computed from the numbers."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +37,9 @@ from shapshift.valuation import Valuation
 
 Floats = npt.NDArray[np.float64]
 
-# Correlations that differ by less are called the same.
+# Correlations that differ by less are called equal.
 SAME = 0.01
-# How well a rank correlation of at least so much says that the order was kept.
+# Description of how well the order was kept, by the least rank correlation for it.
 ORDER_KEPT = (
     (0.9, "the order of the rows is kept"),
     (0.7, "the order of the rows is mostly kept"),
@@ -47,27 +47,27 @@ ORDER_KEPT = (
     (0.0, "the order of the rows is largely lost"),
     (-1.1, "the order of the rows is reversed rather than kept"),
 )
-# By whether a correction brings the distribution nearer to the clean one, and what it does to rank agreement.
+# By whether a correction brings the distribution nearer to the clean one, and its effect on rank agreement.
 CORRECTION_ADVICE = {
-    (True, "raises"): "Here the corrected values are the better ones in both respects.",
+    (True, "raises"): "Here the corrected values are better in both respects.",
     (True, "lowers"): "Use the corrected values for totals and for counting rows that help, not for ranking rows: the "
     "order is further from the clean one than before.",
-    (True, ""): "Use them for totals and for counting rows that help; for ranking rows nothing is gained.",
+    (True, ""): "Use them for totals and for counting rows that help; for ranking rows they are no better.",
     (False, "raises"): "Use them for ranking rows, not for totals.",
 }
-# What is said of a sample of validation points, by its verdict.
+# Headline on a sample of validation points, by its verdict.
 SAMPLE_WORDS = {
     "reliable": "Reliable on another sample",
-    "usable": "Usable, not for single rows",
+    "usable": "Usable, but not for single rows",
     "unreliable": "Too few validation points",
-    "undefined": "Not known how reliable",
+    "undefined": "Reliability unknown",
 }
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 UP_TO = "\N{LESS-THAN OR EQUAL TO}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
-# Owners named in a remark; of more, only the number is said.
+# Most owners that a remark names; more are only counted.
 NAMED = 3
-# Longer lists of parameters are cut, and say so.
+# Longer lists of parameters are cut, with a note.
 MOST_LINES = 400
 
 
@@ -84,7 +84,7 @@ class Results:
 
     @cached_property
     def values(self) -> dict[str, Floats]:
-        """Clean values and, where they are given, noisy and corrected ones."""
+        """Clean values and, if given, noisy and corrected ones."""
         given = {"clean": self.valuation, "noisy": self.noisy, "corrected": self.corrected}
         return {name: one.values for name, one in given.items() if one is not None}
 
@@ -95,7 +95,7 @@ class Results:
 
     @cached_property
     def evaluation(self) -> CorrectionEvaluation | None:
-        """How corrected and noisy values compare with the clean ones; None without corrected ones."""
+        """Comparison of corrected and noisy values with the clean ones; None without corrected ones."""
         return None if self.corrected is None else evaluate(self.corrected, self.valuation, self.noisy)
 
     @cached_property
@@ -105,7 +105,7 @@ class Results:
 
     @cached_property
     def draws(self) -> "Draws | None":
-        """The runs that the intervals of payouts rest on, where they are known."""
+        """The runs behind the intervals of payouts, if known."""
         return draws_of(self.allocation, self.payout_audit)
 
 
@@ -121,7 +121,7 @@ class Verdict:
         The level for a reader.
     sentence : str
     detail : str
-        What it rests on.
+        Evidence for it.
     """
 
     level: str
@@ -133,7 +133,7 @@ class Verdict:
 def verdict(
     audit: ShiftAudit | None, allocation: Allocation | None = None, sampling: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Say what another sample of points would change, then what noise would, and what that means for payouts.
+    """Summarise what another sample of points would change, then what noise would, and the effect on payouts.
 
     ``sampling`` are the facts of :attr:`Results.sampling`; those of an audit by default.
     """
@@ -142,7 +142,7 @@ def verdict(
         level = "undefined" if sampling is None else Thresholds().judge_sample(sampling["reliability"])
         sample = "" if sampling is None else f"{capital(another_sample(sampling))}. "
         sentence = f"{sample}What noise would change was not measured{' row by row' if paid else ''}. {paid}"
-        advice = "Run an audit to find that out."
+        advice = "Run an audit to measure it."
         return Verdict(level, SAMPLE_WORDS[level], sentence.strip(), f"{advice} {noise}".strip())
     where, worst = worst_case(audit)
     found = (
@@ -154,7 +154,7 @@ def verdict(
         audit.verdict, SAMPLE_WORDS.get(audit.verdict, audit.verdict.capitalize())
     )
     if under_noise == "stable":
-        sentence = f"Noise changes little, at every level tried: even {where}, {found}."
+        sentence = f"Noise changes little at every level tried: even {where}, {found}."
     elif "stable" in audit.verdicts:
         if audit.verdict == "unstable":
             word = "Unstable beyond a limit"
@@ -162,7 +162,7 @@ def verdict(
         held = f"up to {audit.axis} {limit} and not beyond" if limit else "for some changes and not for others"
         sentence = f"Under noise these values hold {held}: {where}, {found}."
     elif under_noise == "undefined":
-        sentence = "What noise changes cannot be told: the statistics that would say are undefined."
+        sentence = "The effect of noise is unknown: its statistics are undefined."
     elif under_noise == "shifts":
         sentence = f"Noise moves these values at every level tried: {where}, {found}."
     else:
@@ -171,25 +171,23 @@ def verdict(
         sentence = f"{sentence} Do not rely on these values."
     if audit.verdict == "stable":
         sentence = f"{sentence} These values can be relied on."
-    detail = (
-        f"{capital(audit.noise_finding)}. Compare the levels with how far your own validation data may be off. {noise}"
-    )
+    detail = f"{capital(audit.noise_finding)}. Compare the levels with the errors of your own validation data. {noise}"
     return Verdict(audit.verdict, word, f"{sample} {sentence} {paid}".strip(), detail.strip())
 
 
 def trust(sampling: Mapping[str, Any]) -> str:
-    """Say how far values can be trusted, given :attr:`Results.sampling`."""
+    """Describe how reliable values are, given :attr:`Results.sampling`."""
     said = f"{capital(another_sample(sampling))}."
     if sampling["open"] is None:
         return said
     return (
-        f"{said} {capital(sure_signs(sampling))}. A value is a mean over the validation points, and these are a "
-        "sample: its interval says where it may lie on all points of the kind."
+        f"{said} {capital(sure_signs(sampling))}. A value is a mean over a sample of validation points: "
+        "its interval shows the plausible values on all points of this kind."
     )
 
 
 def noise_in_words(audit: ShiftAudit | None, allocation: Allocation | None) -> str:
-    """Say what a level of noise is; empty where nothing was varied by noise."""
+    """Define a level of noise; empty if nothing was varied by noise."""
     if audit is not None and audit.axis == NOISE:
         relative = audit.perturbations[0].get("relative")
     elif (facts := interval_facts(allocation)).get("axis") == NOISE:
@@ -199,10 +197,10 @@ def noise_in_words(audit: ShiftAudit | None, allocation: Allocation | None) -> s
     unit = (
         "measured in standard deviations of each feature over the training rows"
         if relative
-        else "in the units of the features as the model sees them: where they are scaled to standard deviation 1, "
+        else "in the units of the features as the model sees them: if they are scaled to standard deviation 1, "
         "noise 1 is as large as the spread of the feature itself"
     )
-    return f"Noise ({SIGMA}) is the standard deviation of what is added to each feature, {unit}."
+    return f"Noise ({SIGMA}) is the standard deviation of the noise added to each feature, {unit}."
 
 
 def worst_case(audit: ShiftAudit) -> tuple[str, dict[str, Any]]:
@@ -218,7 +216,7 @@ def of_numbers(valuation: Valuation) -> bool:
 
 
 def distribution(values: Mapping[str, Floats], unit: Unit, predict: str = "classify") -> str:
-    """How many values are positive, and how that changes from clean to noisy to corrected."""
+    """Number of positive values, and its change from clean to noisy to corrected."""
     clean = values["clean"]
     positive = int((clean > 0).sum())
     said = [
@@ -261,7 +259,7 @@ def correction(evaluation: Any) -> str:
 
 
 def boundary(valuation: Valuation, unit: Unit) -> str:
-    """Say what the split by boundary shows."""
+    """Describe the split by boundary."""
     at, off, n = valuation.boundary_values, valuation.nonboundary_values, int(valuation.boundary.sum())
     edge, agree, disagree, there = (
         ("a steep place", "have similar targets", "have targets that spread widely", "the targets of {} spread widely")
@@ -271,7 +269,7 @@ def boundary(valuation: Valuation, unit: Unit) -> str:
     if at is None:
         return (
             f"No validation point lies near {edge}: the nearest training rows of each {agree}. Such a validation set "
-            "says little about hard cases."
+            "gives little information about hard cases."
         )
     if off is None:
         return f"Every validation point lies near {edge}: the nearest training rows {disagree}."
@@ -287,13 +285,13 @@ def boundary(valuation: Valuation, unit: Unit) -> str:
     if np.ptp(at) > 0 and np.ptp(off) > 0:
         said.append(
             f"{percent(float(np.mean((at > 0) != (off > 0))))} of the rows help on one kind of point and not on the "
-            "other, so the mix of the two kinds in a validation set decides what these rows are worth."
+            "other, so the mix of the two kinds in a validation set decides the values of these rows."
         )
     return " ".join(said)
 
 
 def shift(audit: ShiftAudit) -> str:
-    """Say what the curves show."""
+    """Describe the curves."""
     where, worst = worst_case(audit)
     top, n_top = percent(worst["top_overlap"]), int(audit.parameters["top"])
     kept = f"{top} of the top {rows(n_top)} are still among the top"
@@ -309,7 +307,7 @@ def shift(audit: ShiftAudit) -> str:
 
 
 def neighbours(audit: ShiftAudit) -> str:
-    """How far neighbours are reshuffled, near a boundary and elsewhere."""
+    """How much neighbours are reshuffled, near a boundary and elsewhere."""
     (where, worst), at = worst_case(audit), worst_level(audit)
     said = (
         f"Values change because a moved validation point meets other training rows. {capital(where)} the nearest rows "
@@ -319,14 +317,14 @@ def neighbours(audit: ShiftAudit) -> str:
     if np.isfinite([near, far]).all():
         more, less = near > 1.2 * far + 0.01, far > 1.2 * near + 0.01
         often = "more often than" if more else "less often than" if less else "about as often as"
-        rest = "reshuffling matters most where the classes meet" if more else "it is not the boundary that suffers most"
+        rest = "reshuffling matters most where the classes meet" if more else "boundary points are not affected most"
         said += f" The prediction changes for {percent(near)} of the boundary points, {often} for the others "
         said += f"({percent(far)}): {rest}."
     return said
 
 
 def curve(levels: Sequence[str], axis: str, means: Mapping[str, Floats], show: Callable[[float], str]) -> str:
-    """Say a curve in words: its two ends."""
+    """Describe a curve by its two ends."""
     said = []
     for label, mean in means.items():
         known = np.flatnonzero(np.isfinite(mean))
@@ -337,7 +335,7 @@ def curve(levels: Sequence[str], axis: str, means: Mapping[str, Floats], show: C
 
 
 def scatter(found: Mapping[str, float], n: int, name: str) -> str:
-    """Say what a chart of clean against other values shows."""
+    """Describe a chart of clean against other values."""
     lost, gained = found["flips_to_negative"], found["flips_to_positive"]
     signs = "No row changes sign"
     if flips := lost + gained:
@@ -350,36 +348,36 @@ def scatter(found: Mapping[str, float], n: int, name: str) -> str:
 
 
 def map_of_values(alike: float) -> str:
-    """Say whether rows that lie together on a map are worth the same."""
+    """Describe whether rows that lie together on a map have similar values."""
     if not np.isfinite(alike):
-        return "All rows are worth the same."
+        return "All rows have the same value."
     if alike >= 0.5:
-        said = "Value follows place: rows that lie close together are worth much the same"
+        said = "Rows that lie close together have similar values"
     elif alike >= 0.2:
-        said = "Rows that lie close together tend to similar values, with many exceptions"
+        said = "Rows that lie close together tend to have similar values, with many exceptions"
     else:
-        said = "Place says little about value: rows of high and of low value lie side by side"
+        said = "Position says little about value: rows of high and low value lie side by side"
     return f"{said} (rank correlation {fixed(alike)} between a row and the rows around it)."
 
 
 def order_kept(rho: float) -> str:
-    """How well a rank correlation says that the order was kept."""
+    """How well the order was kept, from a rank correlation."""
     known = (said for least, said in ORDER_KEPT if rho >= least)
     return f"{next(known, 'the order of the rows cannot be compared')} (Spearman {fixed(rho)})"
 
 
 def _advice(audit: ShiftAudit) -> str:
     if audit.sampling_verdict == "unreliable":
-        return "Before noise, mind the sample: value the rows on more validation points to act on single rows."
+        return "To act on single rows, first value the rows on more validation points."
     if audit.verdict == "stable":
-        return "Ranking and signs can be used as they are."
+        return "Ranking and signs can be used."
     if limit := _stable_up_to(audit):
-        return f"Use the ranking only where you can vouch for your validation data to within noise {limit}."
+        return f"Use the ranking only if the errors of your validation data are within noise {limit}."
     return "Act only on rows whose stability is high in the table below, or value the rows on a larger validation set."
 
 
 def _stable_up_to(audit: ShiftAudit) -> str:
-    """Highest noise level up to which all are stable; empty where there is none."""
+    """Highest noise level up to which all are stable; empty if there is none."""
     along = np.argsort(audit.positions, kind="stable") if audit.axis == NOISE else ()
     stable = list(itertools.takewhile(lambda place: audit.verdicts[place] == "stable", along))
     return f"{audit.positions[stable[-1]]:g}" if stable else ""
@@ -390,7 +388,7 @@ def _more(difference: float) -> str:
 
 
 def _spread(ratio: float) -> str:
-    """How a spread compares with the clean one."""
+    """Comparison of a spread with the clean one."""
     said = change(ratio)
     if said.startswith("grows to"):
         return f"{said} that of the clean one"
@@ -399,7 +397,7 @@ def _spread(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class Draws:
-    """The runs that payout intervals rest on.
+    """The runs behind payout intervals.
 
     Attributes
     ----------
@@ -421,13 +419,13 @@ class Draws:
 
 
 def draws_of(allocation: Allocation | None, audit: PayoutAudit | None) -> Draws | None:
-    """Find the runs that an allocation's intervals rest on; None where that is not known.
+    """Find the runs behind an allocation's intervals; None if unknown.
 
     Parameters
     ----------
     allocation : Allocation or None
     audit : PayoutAudit or None
-        Where the intervals come from, maybe up to some level only: it is checked against the allocation.
+        Source of the intervals, possibly up to some level only: it is checked against the allocation.
     """
     facts = interval_facts(allocation)
     if allocation is not None and audit is not None:
@@ -437,8 +435,8 @@ def draws_of(allocation: Allocation | None, audit: PayoutAudit | None) -> Draws 
         same = all(b is not None and np.array_equal(a, b) for a, b in zip(found, attached, strict=True))
         if not same or audit.condition(**given) != allocation.interval:
             raise InputError(
-                "The 'payout_audit' parameter must be the audit whose intervals 'allocation' carries. Pass it to "
-                "allocate_budget as 'audit', too."
+                "The 'payout_audit' parameter must be the audit that gave the intervals of 'allocation'. Pass the same "
+                "audit to allocate_budget."
             )
         facts = audit.about(**given)
     if not {"levels", "draws_per_level"} <= facts.keys():
@@ -447,19 +445,19 @@ def draws_of(allocation: Allocation | None, audit: PayoutAudit | None) -> Draws 
 
 
 def interval_facts(allocation: Allocation | None) -> Mapping[str, Any]:
-    """Facts about the interval of an allocation, see ``PayoutAudit.about``; empty where there are none."""
+    """Facts about the interval of an allocation, see ``PayoutAudit.about``; empty without intervals."""
     facts = None if allocation is None else allocation.parameters.get("interval")
     return facts if isinstance(facts, Mapping) else {}
 
 
 def payouts(names: Sequence[str], allocation: Allocation, draws: Draws | None = None) -> str:
-    """Who is paid what, and how sure that is."""
+    """Payouts of the owners, and their uncertainty."""
     paid, low, high = allocation.cents, allocation.low, allocation.high
     if not names:
-        return "There is nobody to pay."
+        return "There are no owners to pay."
     first, total = int(np.argmax(paid)), int(np.maximum(paid, 0).sum())
     nothing, charged = int((paid == 0).sum()), int((paid < 0).sum())
-    said = ["Nobody is paid anything."]
+    said = ["No owner is paid."]
     if total:
         share = f"{percent(paid[first] / total)} of the {money(allocation, total)} paid out"
         said = [f"{names[first]} is paid most: {money(allocation, paid[first])}, {share}."]
@@ -478,7 +476,7 @@ def payouts(names: Sequence[str], allocation: Allocation, draws: Draws | None = 
         )
     said += _paid_for_harm(names, allocation)
     if low is None or high is None:
-        return " ".join([*said, "How far another validation set would have paid differently was not measured."])
+        return " ".join([*said, "The effect of another validation set on payouts was not measured."])
     moved, most = largest_move(allocation)
     if not moved:
         return " ".join([*said, f"Under {condition(allocation)}, no payout moves ({basis(allocation, draws)})."])
@@ -503,7 +501,7 @@ def payouts(names: Sequence[str], allocation: Allocation, draws: Draws | None = 
 
 
 def effect(allocation: Allocation | None) -> str:
-    """Say for the verdict what becomes of payouts; empty where that was not measured."""
+    """Describe the change of payouts, for the verdict; empty if it was not measured."""
     if allocation is None or allocation.low is None or allocation.high is None or not allocation.owners:
         return ""
     moved, _ = largest_move(allocation)
@@ -517,20 +515,20 @@ def effect(allocation: Allocation | None) -> str:
 
 
 def largest_move(allocation: Allocation) -> tuple[int, int]:
-    """How far a payout moves at most from what is paid, in cents, and whose it is; for one with intervals."""
+    """Largest move of a payout from the amount paid, in cents, and its owner; for allocations with intervals."""
     moves = np.abs(np.array([allocation.low, allocation.high]) - allocation.cents).max(axis=0)
     most = int(np.argmax(moves))
     return int(moves[most]), most
 
 
 def swaps(allocation: Allocation) -> int:
-    """How many pairs of neighbours in the order of payouts could change places within their intervals."""
+    """Number of pairs of neighbours in the order of payouts that could change places within their intervals."""
     order = np.argsort(-allocation.cents, kind="stable")
     return int(np.count_nonzero(np.asarray(allocation.high)[order[1:]] > np.asarray(allocation.low)[order[:-1]]))
 
 
 def condition(allocation: Allocation) -> str:
-    """Say what was varied, such as noise up to some sigma."""
+    """Name what was varied, such as noise up to some sigma."""
     facts = interval_facts(allocation)
     if facts.get("axis") != NOISE:
         return allocation.interval
@@ -540,7 +538,7 @@ def condition(allocation: Allocation) -> str:
 
 
 def basis(allocation: Allocation, draws: Draws | None) -> str:
-    """Say what the bounds of payouts are, with the number of runs where it is known."""
+    """Define the bounds of payouts, with the number of runs if known."""
     if draws is None:
         drawn = "the random draws of the payout audit"
     elif draws.total == 1:
@@ -560,15 +558,15 @@ def _paid_for_harm(names: Sequence[str], allocation: Allocation) -> list[str]:
     n = len(harmful)
     who = listed([names[i] for i in harmful]) if n <= NAMED else plural(n, "owner")
     return [
-        f"{who} {either(n, 'is', 'are')} paid although {either(n, 'its', 'their')} rows taken together have a "
-        "negative value: this rule counts only the rows with a positive one."
+        f"{who} {either(n, 'is', 'are')} paid although {either(n, 'its', 'their')} rows together have a "
+        "negative value: this rule counts only rows with a positive value."
     ]
 
 
 def parameter_groups(
     results: Results, given: Mapping[str, Any], page: Mapping[str, Any]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every parameter under a heading, nested ones by their path; ``given`` by the caller, and of the page itself."""
+    """Every parameter under a heading, nested ones by their path; ``given`` ones are the caller's, ``page`` ones the page's."""
     valuation, audit, allocation = results.valuation, results.audit, results.allocation
     groups: dict[str, Any] = {"Valuation": {**valuation.parameters, "training fingerprint": valuation.fingerprint}}
     if audit is not None:

@@ -167,7 +167,7 @@
       else row.why.remove();
     };
     row.element.addEventListener("click", () => {
-      if (!String(getSelection())) row.toggle(); // a text that is being marked is no click
+      if (!String(getSelection())) row.toggle(); // selecting text is not a click
     });
   }
   const withWhy = (row) => (row.why && row.why.isConnected ? [row.element, row.why] : [row.element]);
@@ -183,7 +183,7 @@
     const figure = (shown) => Number(shown.replaceAll(",", "").replace("∞", "Infinity"));
     const compare = (a, b) => {
       const [x, y] = [a.cells[column], b.cells[column]];
-      if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last either way
+      if (x === "" || y === "") return (x === "") - (y === ""); // missing entries come last in both orders
       const order = numeric[column] ? figure(x) - figure(y) : text.compare(x, y);
       return up ? order : -order;
     };
@@ -222,7 +222,7 @@
   readColours();
   const waiting = [...document.querySelectorAll("[data-chart]")];
   while (waiting.length && waiting[0].getBoundingClientRect().top < innerHeight) start(waiting.shift());
-  // The page grows while charts are drawn; only a new width is a reason to draw one again.
+  // The page grows while charts are drawn; redraw only if the width changes.
   const watch = new ResizeObserver(() => {
     for (const one of drawn) {
       if (one.plot.clientWidth === one.width) continue;
@@ -232,7 +232,7 @@
   });
   watch.observe(document.querySelector("main"));
   root.dataset.ready = String(Math.round(performance.now()));
-  // The charts further down follow one by one, so that the page answers in between.
+  // Charts further down are drawn one by one, so that the page stays responsive.
   const next = () => {
     if (waiting.length) {
       start(waiting.shift());
