@@ -158,7 +158,7 @@ def test_a_changed_cache_is_refused(openml: OpenML, tmp_path: Path) -> None:
     column = table["v0"].to_numpy().copy()
     column[17] += 1e-9
     pq.write_table(table.set_column(0, "v0", pa.array(column)), path)
-    with pytest.raises(ValueError, match=r"cached file openml-1489\.parquet is not what was fetched first.*Delete"):
+    with pytest.raises(ValueError, match=r"cached file openml-1489\.parquet differs from the first fetch.*Delete"):
         load_dataset("phoneme")
 
 
@@ -169,7 +169,7 @@ def test_a_later_fetch_must_give_the_same_rows(openml: OpenML, tmp_path: Path) -
     assert load_dataset("phoneme").verified is True
     data_file.unlink()
     openml.target[[0, -1]] = openml.target[[-1, 0]]
-    with pytest.raises(ValueError, match="What was fetched now is not what was fetched first"):
+    with pytest.raises(ValueError, match="The fetched data set differs from the first fetch"):
         load_dataset("phoneme")
     assert not data_file.exists()
     note.unlink()

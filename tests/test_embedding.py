@@ -180,7 +180,7 @@ def test_a_model_in_a_folder_needs_no_network(loaded: list[str], folder: Path) -
 
 
 def test_a_folder_that_is_no_model_is_named(loaded: list[str], folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere', which is not there. Where there is a network, save the model"):
+    with pytest.raises(ValueError, match=r"nowhere', which is not there. On a machine with a network, save the model"):
         Embedder(tmp_path / "nowhere").transform(["a"])
     with pytest.raises(ValueError, match=r"names '[^ ]*modules\.json', which is a file"):
         Embedder(folder / "modules.json").transform(["a"])
@@ -192,7 +192,7 @@ def test_a_folder_that_is_no_model_is_named(loaded: list[str], folder: Path, tmp
     (folder / "modules.json").unlink()
     with pytest.raises(ValueError, match=r"minilm', which has neither modules\.json nor config\.json"):
         Embedder(folder).transform(["a"])
-    with pytest.raises(ValueError, match=r"'all-MiniLM-L6-v2', which is not here or cannot be loaded"):
+    with pytest.raises(ValueError, match=r"'all-MiniLM-L6-v2', which is not on this machine or cannot be loaded"):
         Embedder("all-MiniLM-L6-v2").transform(["a"])
     assert not loaded
 
@@ -333,13 +333,13 @@ def test_files_that_are_no_kept_vectors_are_refused(cache: Path, tmp_path: Path)
     Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
     (path,) = cache.iterdir()
     path.write_bytes(b"not a database, but long enough to be looked at" * 50)
-    with pytest.raises(ValueError, match=r"kept vectors in .* cannot be used .*Remove the file"):
+    with pytest.raises(ValueError, match=r"cache of vectors .* cannot be used .*Remove the file"):
         Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
     path.unlink()
     with sqlite3.connect(path) as file:
         file.execute("CREATE TABLE other (x)")
         file.execute("CREATE VIEW vectors AS SELECT x AS key, x AS kind, x AS vector, x AS checksum FROM other")
-    with pytest.raises(ValueError, match="is an SQLite file, but none of kept vectors"):
+    with pytest.raises(ValueError, match="is an SQLite file, but not a cache of vectors"):
         Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot be used"):

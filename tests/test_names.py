@@ -311,7 +311,7 @@ def test_labels_of_typed_and_untyped_files_match(train: Names, val: Names, expec
 def test_labels_in_doubt_are_not_matched(train: Names, val: Names, tmp_path: Path) -> None:
     typed = not isinstance(val[0], str)
     second = (parquet if typed else write)(tmp_path / f"val.{'parquet' if typed else 'csv'}", y=val)
-    with pytest.raises(ValueError, match=r"cannot be matched without doubt|missing values"):
+    with pytest.raises(ValueError, match=r"cannot be matched with certainty|missing values"):
         prepared(parquet(tmp_path / "train.parquet", y=train), second)
 
 

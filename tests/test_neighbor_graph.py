@@ -281,7 +281,7 @@ def spoiled(value: float) -> Any:
     [
         (nearest_graph(D, 6).T, r"Got shape \(40, 9\)"),
         (nearest_graph(D, 6)[:, 1:], r"40 columns. Got shape \(9, 39\)"),
-        (spoiled(-1.0), "Got -1.0 at row 2, column .* Similarities"),
+        (spoiled(-1.0), "Got -1.0 at row 2, column .* Convert similarities"),
         (spoiled(np.nan), "contains NaN at row 2"),
         (spoiled(np.inf), "contains infinity at row 2"),
         (sparse.csr_array((0, 40)), "at least one row"),

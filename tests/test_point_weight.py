@@ -278,7 +278,7 @@ def test_results_keep_the_weights(tmp_path: Path) -> None:
         (np.r_[np.inf, np.ones(M - 1)], "contains infinity"),
         (np.r_[np.nan, np.ones(M - 1)], "contains NaN"),
         (["a"] * M, "a finite number"),
-        ("cost", "a column is named only where"),
+        ("cost", "a column can be named only if"),
     ],
     ids=["size", "zeros", "negative", "infinite", "missing", "text", "column"],
 )

@@ -1,1 +1,1 @@
-"""Checks of input, where it enters, and their messages."""
+"""Checks of input at the public interface, and their messages."""

@@ -1,4 +1,4 @@
-"""Hashes of what a user hands over, functions and objects included, by which a stored result is recognised."""
+"""Hashes of user input, including functions and objects, that identify stored results."""
 
 import datetime
 import decimal
@@ -28,20 +28,20 @@ _WRAPPERS = {property: ("fget", "fset", "fdel"), functools.cached_property: ("fu
 
 
 class UndescribedError(TypeError):
-    """An object does not show what it depends on, such as a lock or a random generator."""
+    """An object has hidden state, such as a lock or a random generator."""
 
 
 def content_hash(value: Any) -> str:
-    """Hash of a value: equal for what does the same, in whatever process.
+    """Hash of a value: equal for values that behave the same, in every process.
 
-    Of functions and classes outside the common libraries the source file counts, and the code, defaults, closures and
-    constants of their module that they use; of objects the parameters or attributes. What they call in other files does
-    not count.
+    For functions and classes outside the common libraries, the hash covers the source file, and the code, defaults,
+    closures and constants of their module that they use; for objects, the parameters or attributes. Functions that they
+    call in other files are not covered.
 
     Raises
     ------
     UndescribedError
-        Where something has no description.
+        If something cannot be described.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def content_hash(value: Any) -> str:
 
 
 def _described(value: Any, above: tuple[int, ...]) -> Any:
-    """Describe a value by nested tuples of texts; ``above`` are the ids of what it is inside of."""
+    """Describe a value by nested tuples of texts; ``above`` are the ids of the objects that contain it."""
     if id(value) in above:
         return ("above", above.index(id(value)))
     if isinstance(value, enum.Enum):
@@ -90,7 +90,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
 
 
 def _of_container(value: Any, parts: Any) -> Any:
-    """Entries of a container; None of anything else."""
+    """Entries of a container; None for any other value."""
     if isinstance(value, Mapping):
         return ("mapping", tuple(parts(key, entry) for key, entry in value.items()))
     if isinstance(value, list | tuple):
@@ -152,7 +152,7 @@ def _of_class(kind: Any, inside: tuple[int, ...]) -> Any:
 
 
 def _state(value: Any) -> Any:
-    """Attributes, slots and entries of an object, as a copy of it would be given them."""
+    """Attributes, slots and entries of an object, as they would be passed to a copy."""
     if isinstance(value, np.random.Generator | np.random.RandomState):
         raise UndescribedError("a random generator changes with every draw")
     try:
@@ -179,7 +179,7 @@ def _counts(value: Any, module: str) -> bool:
 def _filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not cell
-    except ValueError:  # a variable that has no value yet
+    except ValueError:  # a variable without a value
         return False
 
 
@@ -189,10 +189,10 @@ def _known(named: Any) -> bool:
 
 
 def _source(named: Any) -> str:
-    """Hash of the source file; empty where there is none."""
+    """Hash of the source file; empty if there is none."""
     try:
         file = inspect.getsourcefile(named)
-    except (OSError, TypeError):  # built in, or typed in
+    except (OSError, TypeError):  # built in, or typed interactively
         return ""
     linecache.checkcache(file)
     lines = linecache.getlines(file) if file else []

@@ -1,4 +1,4 @@
-"""Checks of parameters and feature tables, and their messages. Past the edge nothing is checked again."""
+"""Checks of parameters and feature tables, and their messages. Inner functions do not check again."""
 
 import copy
 import os
@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 #: Largest K, and most draws of a perturbation, which are dimensions of arrays.
 MOST = 2**31 - 1
 
-#: Types in which features are kept, by the type in which they come. None of these loses a digit; all others become
-#: float64. NumPy does not know the last ones: ml_dtypes and torch have them.
+#: Types in which features are stored, by their input type. None of these loses a digit; all others become float64.
+#: The last types are not of NumPy but of ml_dtypes and torch.
 ROW_TYPES = {
     **{name: name for name in ("float32", "float16", "int8", "uint8")},
     **dict.fromkeys(("int16", "uint16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32"),
@@ -42,9 +42,9 @@ class Table:
     ----------
     rows : ndarray of shape (n, d) or csr_array
     columns : list or None
-        Names, where the caller's container has any.
+        Names, if the caller's container has any.
     index : ndarray or None
-        The caller's row index, where the container has one.
+        The caller's row index, if the container has one.
     index_names : tuple
         Names of its levels.
     kind : {"numpy", "pandas", "polars", "pyarrow"}
@@ -58,12 +58,12 @@ class Table:
 
 
 def wrong(caller: str, name: str, expected: str, value: object) -> InputError:
-    """Return the error for a parameter that is not what it must be."""
+    """Return the error for an invalid parameter."""
     return InputError(f"The {name!r} parameter of {caller} must be {expected}. Got {quoted(value)} instead.")
 
 
 def check_choice(caller: str, name: str, value: object, choices: Sequence[str], or_else: str = "") -> None:
-    """Refuse a value that is not one of ``choices``; ``or_else`` names what else the message should offer."""
+    """Refuse a value that is not one of ``choices``; ``or_else`` names a further choice for the message."""
     if not (isinstance(value, str) and value in choices):
         listed = ", ".join([*map(repr, choices), *([or_else] if or_else else [])])
         raise wrong(caller, name, f"one of {listed}", value)
@@ -81,7 +81,7 @@ def check_count(caller: str, name: str, value: object, at_least: int = 1, at_mos
 
 
 def check_type(caller: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
-    """Refuse anything but an instance of ``kind``; ``expected`` is how the message calls it."""
+    """Refuse anything but an instance of ``kind``; ``expected`` is its name in the message."""
     if not isinstance(value, kind):
         raise InputError(f"The {name!r} parameter of {caller} must be {expected}. Got {type(value).__name__} instead.")
 
@@ -105,7 +105,7 @@ def check_number(
 
 
 def _as_float(value: object) -> float:
-    """Return a number as float; NaN for what is no number, infinity for integers larger than every float."""
+    """Return a number as float; NaN for anything else, infinity for integers larger than every float."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return np.nan
     try:
@@ -121,7 +121,7 @@ def check_flag(caller: str, name: str, value: object) -> None:
 
 
 def check_folder(caller: str, name: str, value: object) -> str | None:
-    """Refuse anything but None and a folder that is there."""
+    """Refuse anything but None and an existing folder."""
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
@@ -129,13 +129,13 @@ def check_folder(caller: str, name: str, value: object) -> str | None:
     folder = os.fspath(value)
     if not os.path.isdir(folder):
         raise InputError(
-            f"The {name!r} parameter of {caller} must name a folder. There is none at {folder!r}: make it."
+            f"The {name!r} parameter of {caller} must name an existing folder. There is none at {folder!r}: create it."
         )
     return str(folder)
 
 
 def check_model(caller: str, model: Any) -> Any:
-    """Refuse what cannot value; return the model, as a copy that shares the fit and shows no progress of its own."""
+    """Refuse an object without a value method; return a copy that shares the fit and shows no progress bar."""
     if not callable(getattr(model, "value", None)):
         raise InputError(
             f"The 'model' parameter of {caller} must be a fitted estimator with a value method, "
@@ -181,7 +181,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None, narrow: b
     name : str
         How messages call it.
     sparse_ok : str or None
-        None when sparse rows are fine, else why they are not.
+        None if sparse rows are allowed, else the reason why not.
     narrow : bool
         Whether dense rows may keep a type of :data:`ROW_TYPES`; else they are float64, as sparse ones always are.
     """
@@ -203,7 +203,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None, narrow: b
     if isinstance(X, np.ma.MaskedArray):
         raise InputError(f"{name!r} is a masked array. Fill it, for instance with sklearn.impute.SimpleImputer.")
     if type(X).__name__ == "RecordBatch" and type(X).__module__.startswith("pyarrow"):
-        X = X.to_pandas()  # its column names would be lost on the way to an array
+        X = X.to_pandas()  # conversion to an array would lose its column names
     try:
         frame = nw.from_native(X, allow_series=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
@@ -232,7 +232,7 @@ def check_features(X: Any, name: str, *, sparse_ok: str | None = None, narrow: b
 
 
 def in_float64(rows: Any) -> Any:
-    """Return checked rows as float64 numbers; rows that are sparse or in a file are returned as they are."""
+    """Return checked rows as float64 numbers; sparse rows and rows in a file are returned unchanged."""
     return rows.astype(np.float64, copy=False) if isinstance(rows, np.ndarray) else rows
 
 
@@ -269,19 +269,20 @@ def _check_columns(shape: tuple[int, ...], n_train: int) -> None:
 
 def _negative(distance: float, row: int, column: int) -> InputError:
     return InputError(
-        f"'X_val' must hold distances of at least 0. Got {distance} at row {row}, column {column}. Similarities must "
-        "be turned into distances first."
+        f"'X_val' must hold distances of at least 0. Got {distance} at row {row}, column {column}. Convert "
+        "similarities to distances first."
     )
 
 
 def check_graph(graph: Any, n_train: int) -> Any:
     """Check a sparse graph of nearest training rows; return it as a csr_array of float64, columns in order.
 
-    Stored entries are distances, zeros included. What is not stored is farther than all that is stored of its point.
+    Stored entries are distances, zeros included. Rows that are not stored are farther than all stored rows of the same
+    point.
     """
     if graph.format not in ("csr", "csc", "coo"):
         raise InputError(
-            f"'X_val' is a sparse matrix in {graph.format!r} format, which may not tell a distance of 0 from none. "
+            f"'X_val' is a sparse matrix in {graph.format!r} format, which may drop distances of 0. "
             "Pass a CSR matrix, such as that of sklearn.neighbors.kneighbors_graph(..., mode='distance')."
         )
     check_shape(graph.shape, "X_val")
@@ -307,8 +308,8 @@ def check_graph(graph: Any, n_train: int) -> Any:
         )
     if distances.size > 1 and (distances == 1).all():
         warn(
-            "All distances that 'X_val' stores are 1, as in a graph that only says who is near. Values depend on who "
-            "is nearer: make it with mode='distance'."
+            "All distances that 'X_val' stores are 1, as in a graph of connections. Values depend on the order of "
+            "distances: make the graph with mode='distance'."
         )
     ends = np.searchsorted(rows, np.arange(graph.shape[0] + 1))
     return sparse.csr_array((distances, columns, ends), shape=graph.shape)
@@ -343,7 +344,7 @@ def match_columns(table: Table, fitted: Sequence[Any] | None, width: int, name: 
 
 
 def column_differences(given: Sequence[Any], expected: Sequence[Any], lacking: str, extra: str) -> str:
-    """Name the expected columns that are not given and those that are given beside them; empty if there are none.
+    """Name missing and additional columns; empty if there are none.
 
     Examples
     --------
@@ -385,7 +386,7 @@ def _positions(
 
 
 def frame_kind(frame: nw.DataFrame[Any]) -> str:
-    """Return the library of a frame: "polars", "pyarrow", or "pandas" for all that are like it."""
+    """Return the library of a frame: "polars", "pyarrow", or "pandas" for all similar ones."""
     kind = str(frame.implementation).rsplit(".", 1)[-1].lower()
     return kind if kind in ("polars", "pyarrow") else "pandas"
 
@@ -416,7 +417,7 @@ def _check_frame(frame: nw.DataFrame[Any], name: str, narrow: bool) -> Table:
         j, at = at, at + len(part)
         if series.name in vectors:
             rounded |= dict(zip(part, rounded_counts(vectors[series.name]).tolist(), strict=True))
-            if rows is None:  # nothing beside it
+            if rows is None:  # no other column
                 rows = vectors[series.name].astype(kept, copy=False)
             else:
                 rows[:, j:at] = vectors[series.name]
@@ -486,7 +487,7 @@ def _vectors(series: nw.Series[Any], name: str) -> npt.NDArray[Any]:
 
 
 def list_lengths(column: Any) -> set[int | None]:
-    """Lengths that occur in an Arrow column of lists, None where a list is missing."""
+    """Distinct lengths in an Arrow column of lists, None for missing lists."""
     import pyarrow.compute as pc
 
     if str(column.type) == "null":
@@ -495,7 +496,7 @@ def list_lengths(column: Any) -> set[int | None]:
 
 
 def show_lengths(lengths: set[int | None]) -> str:
-    """Write lengths of vectors that differ, for a message."""
+    """List different lengths of vectors, for a message."""
     shown = ["missing" if length is None else str(length) for length in sorted(lengths, key=lambda n: n or 0)[:5]]
     return f"It has lengths: {', '.join(shown)}."
 
@@ -531,7 +532,7 @@ def _float64(rows: Any, name: str) -> Any:
 
 
 def rounded_counts(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Count, for each column, the whole numbers beyond 2**53 that become another number as float64."""
+    """Count, for each column, the whole numbers beyond 2**53 that float64 cannot represent."""
     if rows.dtype.kind == "O":
         plain = [[entry.item() if isinstance(entry, np.generic) else entry for entry in column] for column in rows.T]
         return np.array(list(map(rounded_entries, plain)), dtype=np.int64)
@@ -544,7 +545,7 @@ def rounded_counts(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def fits_float(number: int | float | Decimal) -> bool:
-    """Whether a float has this value, or is written like this: no two such numbers become the same float.
+    """Whether a float has exactly this value or this decimal form: no two such numbers become the same float.
 
     Examples
     --------
@@ -561,7 +562,7 @@ def fits_float(number: int | float | Decimal) -> bool:
 
 
 def rounded_entries(numbers: Iterable[int | float | Decimal | list[Any] | None]) -> int:
-    """Count the whole numbers that become another number as float64, those of lists included."""
+    """Count the whole numbers that float64 cannot represent, including those in lists."""
     return sum(
         rounded_entries(number)
         if isinstance(number, list)
@@ -571,17 +572,17 @@ def rounded_entries(numbers: Iterable[int | float | Decimal | list[Any] | None])
 
 
 def has_large(floats: npt.NDArray[Any]) -> bool:
-    """Whether some are so large that a whole number may have been rounded."""
+    """Whether some numbers are so large that a whole number may have been rounded."""
     return bool((np.abs(floats) >= 2.0**53).any())
 
 
 def _is_whole(number: int | Decimal) -> bool:
-    # int(number) would spell out the zeros of 1e999999999.
+    # int(number) would write all the zeros of 1e999999999.
     return isinstance(number, int) or number == number.to_integral_value()
 
 
 def warn_rounded(where: str, counts: Mapping[Any, int]) -> None:
-    """Warn of columns in which whole numbers were rounded to float64; ``counts`` has the number for each."""
+    """Warn about columns in which whole numbers were rounded to float64; ``counts`` has the number for each."""
     columns = [f"{quoted(name)} ({count:,} entries)" for name, count in counts.items() if count]
     if columns:
         warn(
@@ -592,7 +593,7 @@ def warn_rounded(where: str, counts: Mapping[Any, int]) -> None:
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Refuse what has not two dimensions, no rows or no columns."""
+    """Refuse input that has no rows, no columns, or other than two dimensions."""
     if len(shape) != 2:
         hint = (
             f"{name}.reshape(-1, 1) if it has a single feature or {name}.reshape(1, -1) if it is a single row"
@@ -619,7 +620,7 @@ def check_finite(
     index: npt.NDArray[Any] | None = None,
     first_row: int = 0,
 ) -> None:
-    """Refuse NaN and infinity, saying where the first of them is."""
+    """Refuse NaN and infinity, and name the first position."""
     # One pass that allocates nothing: any NaN or infinity makes the sum non-finite (so can overflow, hence the retry).
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.dtype.kind != "f" or np.isfinite(rows.sum(dtype=np.float64)):

@@ -69,9 +69,9 @@ MANY_VALUES, MANY_SHARE = 30, 0.05
 
 
 def are_numbers(labels: npt.NDArray[Any]) -> bool:
-    """Whether labels are numbers to predict, and not classes, where nobody says which.
+    """Whether labels are numbers to predict rather than classes, if the caller does not say.
 
-    They are if they have fractions, or if more than 30 different ones occur and these are more than 5% of the rows.
+    They are if they have fractions, or if there are more than 30 different ones, which are more than 5% of the rows.
     """
     if labels.dtype.kind not in "iuf" or not labels.size:
         return False
@@ -112,13 +112,13 @@ def check_groups(
 def check_point_weight(
     caller: str, given: Any, labels: npt.NDArray[Any], *, classes: bool = True
 ) -> npt.NDArray[np.float64] | None:
-    """Return how much each validation point counts, 1 on average; None where all count alike.
+    """Return the weight of each validation point, 1 on average; None if all weights are equal.
 
     Parameters
     ----------
     caller : str
     given : "balanced", array-like or None
-        "balanced" makes all classes of the points count alike.
+        "balanced" gives all classes of the points the same total weight.
     labels : ndarray of shape (n_val,)
         Labels of the points.
     classes : bool
@@ -130,12 +130,12 @@ def check_point_weight(
     if isinstance(given, str):
         if given != "balanced":
             raise InputError(
-                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column is "
-                "named only where 'X_val' is read from Parquet."
+                f"The 'point_weight' parameter of {caller} must be {expected}. Got {given!r} instead; a column can "
+                "be named only if 'X_val' is read from Parquet."
             )
         if not classes:
             raise InputError(
-                f"The 'point_weight' parameter of {caller} must hold a number for each validation point where targets "
+                f"The 'point_weight' parameter of {caller} must hold a number for each validation point if targets "
                 "are numbers. Got 'balanced', which is for classes."
             )
         counts = np.bincount(codes := encode_labels(labels)[1])
@@ -160,31 +160,31 @@ def check_point_weight(
 
 
 def describe_weights(given: Any, weights: npt.NDArray[np.float64] | None) -> dict[str, Any]:
-    """Return what the parameters of a result say of weights that were asked for, given those that points have.
+    """Return the entry on weights in the parameters of a result, given the requested and the actual weights.
 
-    Equal weights are none; "balanced" is told in any case, since the classes of another set may differ in size.
+    Equal weights are not recorded; "balanced" always is, since the classes of another set may differ in size.
     """
     if isinstance(given, str) and given == "balanced":
         return {"point_weight": "balanced"} | ({"equal_weights": True} if weights is None else {})
     if weights is None:
         return {}
-    # Rounded: proportional weights are alike.
+    # Rounded: proportional weights are equal.
     digest = hashlib.blake2b(np.round(weights, 9).tobytes(), digest_size=8).hexdigest()
     return {"point_weight": "given", "weight_digest": [weights.size, digest]}
 
 
 def check_order(order: Any, ids: npt.NDArray[Any], name: str = "order") -> Codes:
-    """Match an order of the training rows to them, by index where it has one; return the class number of each row.
+    """Match an order of the training rows to them, by index if it has one; return the class number of each row.
 
     Parameters
     ----------
     order : array-like of shape (n_train,)
         Dates, numbers or texts; equal ones make a class. A pandas Series is matched by its index to ``ids``, and
-        ordered categories of pandas come in their order.
+        ordered categories of pandas keep their order.
     ids : ndarray of shape (n_train,)
         Row ids.
     name : str
-        How messages call the order.
+        Name of the order in messages.
     """
     expected = f"The {name!r} parameter must hold a date, number or text for each of the {ids.size} training rows"
     if isinstance(order, str | bytes) or not hasattr(order, "__iter__"):
@@ -207,7 +207,7 @@ def check_order(order: Any, ids: npt.NDArray[Any], name: str = "order") -> Codes
 
 
 def _check_digits(texts: list[str], name: str) -> None:
-    """Refuse numbers that come in another order as text."""
+    """Refuse numbers as text that sort differently from numbers."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
@@ -221,7 +221,7 @@ def _check_digits(texts: list[str], name: str) -> None:
 
 
 def describe_order(order: Codes | None) -> dict[str, Any]:
-    """Return what the parameters of a result say of an order of the training rows: its number of classes, a digest."""
+    """Return the facts about an order of the training rows for a result: its number of classes, a digest."""
     if order is None:
         return {}
     digest = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
@@ -229,7 +229,7 @@ def describe_order(order: Codes | None) -> dict[str, Any]:
 
 
 def count_and_index(X: Any, y: Any) -> tuple[int, npt.NDArray[Any] | None, tuple[Any, ...]]:
-    """How many training rows there are when there are no features, and their index, from the rows or the labels."""
+    """Return the number of training rows if there are no features, and their index, from the rows or the labels."""
     if y is None or not hasattr(y, "__len__") or len(y) == 0:
         raise InputError(f"'y' must hold at least one training label. Got {y!r}.")
     if X is not None and (X.shape[0] if hasattr(X, "shape") else len(X)) != len(y):
@@ -288,7 +288,7 @@ class Ownership:
 
 
 def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ownership:
-    """Match owners to training rows: by index where they have one, else by position.
+    """Match owners to training rows: by index if they have one, else by position.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ow
     ids : ndarray of shape (n_train,)
         Row ids.
     name : str
-        How messages call the owners.
+        Name of the owners in messages.
     """
     if owners is None or isinstance(owners, str | bytes) or not hasattr(owners, "__iter__"):
         raise InputError(
@@ -306,14 +306,14 @@ def check_owners(owners: Any, ids: npt.NDArray[Any], name: str = "owners") -> Ow
     if hasattr(owners, "loc") and hasattr(owners, "index"):
         owners = aligned(owners, ids, name)
     elif isinstance(owners, list | tuple):
-        owners = object_array(list(owners))  # as they are: an array of strings would drop trailing NUL characters
+        owners = object_array(list(owners))  # unchanged: an array of strings would drop trailing NUL characters
     labels = check_labels(owners, name, ids.size, "X_train", "owner")
     names, codes = _numbered(labels.astype(object), name, ordered=False)
     return Ownership(tuple(names.tolist()), codes)
 
 
 def owner_column(owners: Sequence[Any]) -> npt.NDArray[Any]:
-    """Owners as a column of a table: as they are if they are of one plain kind, else as text."""
+    """Owners as a column of a table: unchanged if they are of one plain kind, else as text."""
     kinds = {type(owner) for owner in owners}
     plain = len(kinds) == 1 and kinds <= {str, int, float, bool}
     return object_array(list(owners) if plain else [str(owner) for owner in owners])
@@ -384,14 +384,14 @@ def _from_entries(entries: list[Any]) -> npt.NDArray[Any]:
 
 
 def _scalar(entry: Any) -> Any:
-    """Take a 0-d array or tensor for its number; dates are left to :func:`_plain`."""
+    """Convert a 0-d array or tensor to its number; dates are left to :func:`_plain`."""
     if isinstance(entry, np.datetime64 | np.timedelta64) or not hasattr(entry, "item"):
         return entry
     return entry.item() if getattr(entry, "ndim", 1) == 0 else entry
 
 
 def _plain(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Bring dates to Python's own, whatever their unit; nothing else changes.
+    """Convert dates of any unit to Python's own; nothing else changes.
 
     NumPy turns nanosecond dates into integers and all others into datetimes, so equal dates of different units would
     not match.
@@ -432,7 +432,7 @@ def is_missing(label: object) -> bool:
 def _numbered(
     labels: npt.NDArray[Any], name: str, ordered: bool = True
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Distinct labels and the number of each entry: in sorted order if asked for and possible, else as they appear."""
+    """Distinct labels and the number of each entry: sorted if requested and possible, else in order of appearance."""
     if labels.dtype != object:
         return np.unique(labels, return_inverse=True)
     try:

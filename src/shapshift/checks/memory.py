@@ -1,10 +1,10 @@
-"""How much memory there is for this process."""
+"""Memory that is available to this process."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# By kind of control group: where they are mounted, and their files: the limit, the use, and what of it is cached files.
+# By kind of control group: the mount, and the files of the limit, the use, and the part of it that is cached files.
 _GROUPS = {
     "": [
         (mount, "memory.max", "memory.current", "inactive_file") for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified")
@@ -16,10 +16,10 @@ _GROUPS = {
 
 
 def available_memory(root: str = "/") -> int:
-    """Bytes that this process could get now; more than any system has where nothing tells.
+    """Bytes that this process could allocate now; more than any system has if unknown.
 
-    The least of what the system could give away, what each control group above the process leaves (a container has
-    one) and what the limit of its address space leaves (``ulimit -v``).
+    The minimum of what is left by the system, by each control group above the process (a container has one) and by the
+    limit of its address space (``ulimit -v``).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def _of_groups(root: Path) -> Iterator[int]:
     for line in lines:
         _, kinds, path = line.split(":", 2)
         for mount, limit, use, cached in _GROUPS.get("memory" if "memory" in kinds.split(",") else kinds, []):
-            # A container may see its own group at the mount, whatever its path is called outside.
+            # A container may see its own group at the mount, whatever its path is outside.
             inner = Path(path.lstrip("/"))
             for folder in (root / mount / part for part in (inner, *inner.parents)):
                 try:

@@ -13,10 +13,10 @@ def some(names: Sequence[Any]) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Representation of a value for messages, in which NumPy's numbers are plain: 2, not np.int64(2)."""
-    numpy = sys.modules.get("numpy")  # where it is not loaded, nothing of it can be shown
+    """Representation of a value for messages, with plain numbers for NumPy's: 2, not np.int64(2)."""
+    numpy = sys.modules.get("numpy")  # if it is not loaded, no value can be of its types
     if numpy is not None and isinstance(value, numpy.generic):
-        # Dates have no plain form of every unit.
+        # Dates of some units have no plain form.
         return repr(value.item()) if value.dtype.kind not in "mM" else repr(str(value))
     if type(value) is list:
         return f"[{', '.join(map(quoted, value))}]"
@@ -32,13 +32,13 @@ JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 
 
 def visible(text: str, keep: str = "\t\n\r" + JOINERS) -> str:
-    r"""Spell out characters that move the cursor, turn a line around, or make two names look alike.
+    r"""Escape characters that move the cursor, reverse a line, or make two names look alike.
 
     Parameters
     ----------
     text : str
     keep : str
-        Such characters that are left alone; by default those that a page lays out.
+        Such characters that are kept; by default those that a page can display.
 
     Examples
     --------

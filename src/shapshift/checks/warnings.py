@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's line, and warnings of others that are collected."""
+"""Warnings that point at the caller's line, and collection of warnings of other code."""
 
 import sys
 import threading
@@ -12,7 +12,7 @@ _HOME = str(Path(__file__).parents[1])
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, naming the first line outside this package on the way up.
+    """Warn at the first line of the call stack outside this package.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect what this thread warns of, as text, whatever filters are set.
+    """Collect the warnings of this thread, as text, regardless of filters.
 
-    ``warnings.catch_warnings`` exchanges filters of the whole process and puts them back in the order in which threads
-    happen to leave it: with several threads warnings go to the wrong one, and the filters of one may stay for good.
-    Here the first thread to come sets them, the last one to go puts them back, and in between each hears its own.
+    ``warnings.catch_warnings`` replaces the filters of the whole process and restores them in the order in which
+    threads leave it. With several threads, warnings go to the wrong one, and the filters of one may remain. Here the
+    first thread to enter sets the filters, the last to leave restores them, and each collects its own warnings.
 
     Examples
     --------
@@ -57,7 +57,7 @@ _ears = threading.local()
 
 
 class _Everyone:
-    """The threads that collect warnings at the moment."""
+    """The threads that are collecting warnings."""
 
     lock = threading.Lock()
     present = 0

@@ -21,7 +21,7 @@ _N_TRAIN, _N_VAL = 2000, 1000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Shown):
-    """A training and a validation set, and how they were made.
+    """A training and a validation set, and their origin.
 
     Attributes
     ----------
@@ -30,18 +30,18 @@ class Dataset(Shown):
     y_train, y_val : ndarray of int64
     feature_names : tuple of str
     rows_train, rows_val : ndarray of int64
-        Which row of the source each row is. Under "balanced" a number can occur more than once, also in both.
+        Source row of each row. Under "balanced", a number can occur more than once, also in both.
     groups_train, groups_val : ndarray or None
         The newsgroup of each row (news20 only).
     scaler_mean, scaler_scale : ndarray of shape (n_features,) or None
-        Training mean and standard deviation taken out of the features, scale 0 for a constant column; None when the
-        features are as they came.
+        Training mean and standard deviation used to scale the features, scale 0 for a constant column; None if the
+        features were not scaled.
     source : str
-        Where the rows came from.
+        Source of the rows.
     sha256 : str
-        Checksum of the source rows (names, features, labels) before anything was done to them.
+        Checksum of the source rows (names, features, labels) before any processing.
     verified : bool or None
-        Whether a local file or a cached download has the expected checksum; None where there is nothing to compare.
+        Whether a local file or a cached download has the expected checksum; None if there is none.
     description : str
     random_state : int
     """
@@ -67,7 +67,7 @@ class Dataset(Shown):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What another run needs to make the same arrays, ready for JSON."""
+        """Everything needed to make the same arrays again, ready for JSON."""
         return {
             "name": self.name,
             "protocol": self.protocol,
@@ -106,15 +106,15 @@ def load_dataset(
         One of the names in `list_datasets`.
     data_dir : path-like, optional
         Folder of Parquet files ``<name>.parquet`` with one ``label`` column (integers), all other columns being
-        features (``group`` and ``split`` are set aside); by default the folder that the environment variable
-        ``SHAPSHIFT_DATA`` names. A folder that is named is the only source: a missing file is an error, never a
+        features (except ``group`` and ``split``); by default the folder that the environment variable
+        ``SHAPSHIFT_DATA`` names. If a folder is named, it is the only source: a missing file is an error, never a
         download. A file that differs from the published one (sha256) is read with a warning, since it may be your own
         copy. Generated and bundled sets need no folder.
     protocol : {"natural", "balanced"}, default="natural"
-        With "balanced", every class is brought to the size of the largest by drawing its rows again with replacement,
-        *before* the split, as the research code of Wang and Jia does. Copies of one row can therefore stand in both
-        the training and the validation set: that is the protocol, and it makes the validation set easier than unseen
-        data. ``rows_train`` and ``rows_val`` tell which.
+        With "balanced", every class is enlarged to the size of the largest by drawing its rows with replacement,
+        *before* the split, as the research code of Wang and Jia does. Copies of one row can therefore be in both the
+        training and the validation set. This belongs to the protocol and makes the validation set easier than unseen
+        data. ``rows_train`` and ``rows_val`` identify such rows.
     n_train, n_val : int, optional
         Sizes; by default 2,000 and 1,000, or two thirds and one third of a set that has fewer rows.
     random_state : int, default=0
@@ -122,9 +122,9 @@ def load_dataset(
     standardize : {"auto", True, False}, default="auto"
         Subtract the mean and divide by the standard deviation of the training rows. A column that is constant over the
         training rows becomes 0 in both sets. "auto" scales all sets but news20, whose embeddings have unit length and
-        three dead dimensions that scaling would turn into noise.
+        three nearly constant dimensions that scaling would turn into noise.
     cache_dir : path-like, optional
-        Where downloads are kept; by default the folder that ``SHAPSHIFT_CACHE`` names, else ``~/.cache/shapshift``.
+        Cache folder for downloads; by default the folder that ``SHAPSHIFT_CACHE`` names, else ``~/.cache/shapshift``.
 
     Returns
     -------
@@ -132,12 +132,12 @@ def load_dataset(
 
     Notes
     -----
-    Without a folder, the real sets are fetched from OpenML by number. Row, column and class counts must be the known
+    Without a folder, the real sets are fetched from OpenML by number. Row, column and class counts must match the known
     ones. At the first fetch a sha256 over column names, features (float64) and labels (int64) is stored beside the
-    cached rows; every later read of the cache, and every later fetch, must give the same sum, or an error says so. That
-    detects change after the first fetch; it cannot vouch for the first fetch itself. Labels: 2dplanes, pol and cpu are
-    OpenML's binarised versions, in which "P" (target below its mean) becomes 1 and "N" 0; phoneme's "1" and "2" become
-    0 and 1; creditcard's are 0 and 1 already.
+    cached rows; every later read of the cache, and every later fetch, must give the same sum, or an error is raised.
+    This detects changes after the first fetch, but not errors in the first fetch itself. Labels: 2dplanes, pol and cpu
+    are OpenML's binarised versions, in which "P" (target below its mean) becomes 1 and "N" 0; phoneme's "1" and "2"
+    become 0 and 1; creditcard's are 0 and 1 already.
 
     Without ``news20.parquet``, news20 is embedded with all-MiniLM-L6-v2 (see `embed_texts`) from
     ``news20_text.parquet`` in the folder, or, without a folder, from scikit-learn's 20 Newsgroups with headers, footers
@@ -196,7 +196,7 @@ def load_dataset(
 
 
 def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = None) -> Any:
-    """Tabulate the data sets and where `load_dataset` would take them from now.
+    """Tabulate the data sets and the source that `load_dataset` would use for each now.
 
     Parameters
     ----------
@@ -206,8 +206,8 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
     Returns
     -------
     DataFrame
-        One row per set: ``name``, ``rows`` (0: as many as asked for), ``features``, ``classes``, ``source``,
-        ``offline`` (whether it loads without a network) and ``description``. A pandas frame where pandas is installed,
+        One row per set: ``name``, ``rows`` (0: any number), ``features``, ``classes``, ``source``,
+        ``offline`` (whether it loads without a network) and ``description``. A pandas frame if pandas is installed,
         else a pyarrow table.
 
     Examples
@@ -231,7 +231,7 @@ def list_datasets(*, data_dir: Folder | None = None, cache_dir: Folder | None = 
 
 
 def _oversample(y: Ints, rng: np.random.Generator) -> Ints:
-    """Every row once, then rows of each smaller class again until all classes are as large as the largest."""
+    """Every row once, then repeated rows of each smaller class until all classes are as large as the largest."""
     classes, counts = np.unique(y, return_counts=True)
     extra = [
         rng.choice(np.flatnonzero(y == label), size=counts.max() - count, replace=True)
@@ -257,7 +257,7 @@ def split_sizes(caller: str, name: str, n_rows: int, n_train: int | None, n_val:
 
 
 def _scaler(X: Floats) -> tuple[Floats, Floats]:
-    # Rounding can give a constant column a tiny standard deviation; equal ends cannot be mistaken.
+    # Rounding can give a constant column a tiny standard deviation; minimum and maximum are exact.
     return X.mean(axis=0), np.where(X.max(axis=0) > X.min(axis=0), X.std(axis=0), 0.0)
 
 

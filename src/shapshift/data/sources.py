@@ -1,4 +1,4 @@
-"""Where rows come from: scikit-learn, a local folder of Parquet files, OpenML, and the cache of what was fetched."""
+"""Sources of rows: scikit-learn, a local folder of Parquet files, OpenML, and the cache of downloads."""
 
 import hashlib
 import importlib
@@ -29,14 +29,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Folder = str | os.PathLike[str]
 
-# What OpenML calls the classes; its binarised regression sets call a target below its mean "P".
+# Names of the classes at OpenML; its binarised regression sets call a target below its mean "P".
 _P_AND_N, _ZERO_ONE, _ONE_TWO = {"N": 0, "P": 1}, {"0": 0, "1": 1}, {"1": 0, "2": 1}
 _NOT_FEATURES = ("label", "group", "split")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of a data set before it is read; ``counts`` are its class sizes in label order."""
+    """Facts about a data set before it is read; ``counts`` are its class sizes in label order."""
 
     kind: str  # "generated", "scikit-learn", "openml" or "text"
     n_features: int
@@ -76,7 +76,7 @@ _TEXT_FILE = "news20_text.parquet"
 
 @dataclass(frozen=True)
 class Rows:
-    """A data set as it came: no protocol, shuffle, split or scaling yet."""
+    """A data set from its source, before protocol, shuffle, split and scaling."""
 
     X: Floats
     y: Ints
@@ -87,7 +87,7 @@ class Rows:
 
 
 def look_up(name: object) -> Source:
-    """Return what is known of a data set, or say which names there are."""
+    """Return the facts about a data set; raises an error with all names if there is none of that name."""
     if isinstance(name, str) and name in SOURCES:
         return SOURCES[name]
     raise InputError(
@@ -122,7 +122,7 @@ def gaussian_rows(n_rows: int, seed: int) -> Rows:
 
 
 def bundled_rows(name: str) -> Rows:
-    """Read a set that scikit-learn brings along."""
+    """Read a set that is bundled with scikit-learn."""
     bunch = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")()
     return Rows(
         np.asarray(bunch.data, dtype=np.float64),
@@ -133,7 +133,7 @@ def bundled_rows(name: str) -> Rows:
 
 
 def real_rows(name: str, source: Source, folder: Path | None, cache: Path) -> Rows:
-    """Read a real set from the folder if one is named, else from the cache, else from where it is published."""
+    """Read a real set from the folder if one is named, else from the cache, else from its publisher."""
     if folder is None:
         if source.kind == "text":
             return _cached(cache, "news20", lambda: _embedded(*_newsgroups(cache), "20 Newsgroups, embedded here"))
@@ -163,7 +163,7 @@ def _checked_digest(path: Path, sha256: str) -> str:
     digest = file_digest(path)
     if digest != sha256:
         warn(
-            f"{path.name} is not the published file: its sha256 differs from {sha256}. It is read all the same; "
+            f"{path.name} is not the published file: its sha256 differs from {sha256}. It is read anyway; "
             "results may differ from published ones."
         )
     return digest
@@ -186,24 +186,24 @@ def _read_rows(path: Path) -> Rows:
 
 
 def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
-    """Rows from the cache, or made and put there; either way they must have the checksum stored at first."""
+    """Rows from the cache, or fetched and stored there; their checksum must equal the one stored first."""
     data, note = cache / f"{key}.parquet", cache / f"{key}.json"
     stored = _read_note(cache, key) if note.is_file() else None
     fresh = stored is None or not data.is_file()
     rows = make() if fresh else _read_rows(data)
     digest = digest_of(rows)
     if stored is not None and digest != stored["sha256"]:
-        what = "What was fetched now" if fresh else f"The cached file {data.name}"
+        what = "The fetched data set" if fresh else f"The cached file {data.name}"
         raise InputError(
-            f"{what} is not what was fetched first: sha256 {digest}, expected {stored['sha256']} (from {note.name}). "
-            f"Delete {key}.parquet and {key}.json in {str(cache)!r} to fetch it anew and accept what comes."
+            f"{what} differs from the first fetch: sha256 {digest}, expected {stored['sha256']} (from {note.name}). "
+            f"Delete {key}.parquet and {key}.json in {str(cache)!r} to fetch it again and accept the new content."
         )
     about: dict[str, Any] = stored or {"sha256": digest, "source": rows.source, "rows": len(rows.y)}
     if fresh:
         cache.mkdir(parents=True, exist_ok=True)
         columns = {name: rows.X[:, j] for j, name in enumerate(rows.feature_names)} | {"label": rows.y}
         columns |= {"group": rows.groups.tolist()} if rows.groups is not None else {}
-        # The checksum first: a crash in between leaves nothing that would be read unchecked.
+        # The checksum first: after a crash in between, no rows can be read unchecked.
         write_text(note, json.dumps(about, indent=2))
         packed = {"compression": "zstd", "write_page_checksum": True}
         write_atomically(data, lambda file: pq.write_table(pa.table(columns), file, **packed))
@@ -211,7 +211,7 @@ def _cached(cache: Path, key: str, make: Callable[[], Rows]) -> Rows:
 
 
 def _read_note(cache: Path, key: str) -> dict[str, Any]:
-    """Read what was noted at the first fetch."""
+    """Read the note of the first fetch."""
     note = cache / f"{key}.json"
     try:
         stored: Any = json.loads(note.read_text(encoding="utf-8"))
@@ -219,8 +219,8 @@ def _read_note(cache: Path, key: str) -> dict[str, Any]:
             raise InputError("it must hold 'sha256' and 'source'")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"The note {note.name}, which tells the checksum of the cached rows, is damaged ({error}). Restore it, or "
-            f"delete {key}.json and {key}.parquet in {str(cache)!r} to fetch the rows anew and accept what comes."
+            f"The note {note.name}, which holds the checksum of the cached rows, is damaged ({error}). Restore it, or "
+            f"delete {key}.json and {key}.parquet in {str(cache)!r} to fetch the rows again and accept the new content."
         ) from error
     return stored
 
@@ -229,7 +229,7 @@ def _fetched(name: str, source: Source, cache: Path) -> Rows:
     from sklearn.datasets import fetch_openml
 
     try:
-        # The parser that needs no pandas.
+        # This parser does not need pandas.
         bunch = fetch_openml(data_id=source.openml_id, data_home=str(cache), as_frame=False, parser="liac-arff")
     except OSError as error:
         raise ConnectionError(
@@ -239,7 +239,7 @@ def _fetched(name: str, source: Source, cache: Path) -> Rows:
     X = np.array(bunch.data, dtype=np.float64)
     features = [str(feature) for feature in bunch.feature_names]
     for feature, values in (bunch.get("categories") or {}).items():
-        # Nominal columns arrive as positions in a list of values; these are numbers written as text.
+        # Nominal columns are positions in a list of values, which are numbers written as text.
         if feature in features:
             j = features.index(feature)
             X[:, j] = np.array(values, dtype=np.float64)[X[:, j].astype(np.int64)]
@@ -295,7 +295,7 @@ def _embedded(texts: list[str], labels: list[int], groups: list[str], source: st
 
 
 def whereabouts(name: str, source: Source, folder: Path | None, cache: Path) -> tuple[str, bool]:
-    """Say where a set would be taken from now, and whether that needs no network."""
+    """Name the source that would be used for a set now, and whether it works without a network."""
     if source.kind in ("generated", "scikit-learn"):
         return source.kind, True
     if folder is not None:

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read without trust; results that are saved to them."""
+"""Files: written atomically, read as untrusted; and results that are saved to them."""

@@ -1,4 +1,4 @@
-"""Result files: one ``.npz`` of plain arrays and a JSON header. Safe to open whoever wrote them."""
+"""Result files: one ``.npz`` of plain arrays and a JSON header. Safe to open from any source."""
 
 import json
 import math
@@ -26,7 +26,7 @@ class Saved:
     Attributes
     ----------
     archive_kind, archive_version
-        What files of this class say they are.
+        Kind and version in the header of files of this class.
     """
 
     archive_kind: ClassVar[str]
@@ -38,7 +38,7 @@ class Saved:
 
     @classmethod
     def _from_archive(cls, header: dict[str, Any], arrays: Arrays) -> Self:
-        """Put together again; any error means that the file is not whole."""
+        """Rebuild the result; any error means that the file is incomplete."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -52,7 +52,7 @@ class Saved:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what :meth:`save` wrote.
+        """Read a file that :meth:`save` wrote.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ def write_archive(
     ----------
     path : path-like
     kind : str
-        What the file holds, for instance "shapshift.Valuation".
+        Content of the file, for instance "shapshift.Valuation".
     version : int
         Format version.
     header : dict
@@ -92,7 +92,7 @@ def write_archive(
     arrays : dict of ndarray
         Object arrays become JSON lists, see :func:`to_json`.
     """
-    # No array that np.savez would pickle: NumPy 2.0 and 2.1 take its allow_pickle=False for one more array.
+    # Refused here, because np.savez of NumPy 2.0 and 2.1 takes allow_pickle=False for another array.
     plain: dict[str, Any] = {name: array for name, array in arrays.items() if not array.dtype.hasobject}
     objects = {
         name: [to_json(entry, f"an entry of {name!r}") for entry in array.tolist()]
@@ -106,7 +106,7 @@ def write_archive(
 
 
 def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple[dict[str, Any], Arrays]:
-    """Read what :func:`write_archive` wrote.
+    """Read a file that :func:`write_archive` wrote.
 
     Raises
     ------
@@ -126,20 +126,20 @@ def read_archive(path: str | os.PathLike[str], kind: str, version: int) -> tuple
 
 
 def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arrays:
-    """Read the arrays of an ``.npz`` file, of which none takes more memory than its header and the archive both say.
+    """Read the arrays of an ``.npz`` file; none takes more memory than both its header and the archive state.
 
     Parameters
     ----------
     file : binary file
     check_size : callable, optional
-        Receives the size of all arrays in bytes before any is read. Without it, compressed arrays are refused: those
-        that are not compressed cannot take more memory than the file takes on the disk. So is a file that has lost an
-        array, or whose array has lost its name.
+        Receives the size of all arrays in bytes before any is read. Without it, compressed arrays are refused, because
+        only uncompressed ones are limited to the size of the file on disk. A file that lacks an array, or the name of
+        one, is refused too.
 
     Raises
     ------
     Exception
-        Of various kinds, where the file is damaged or says different things about its size.
+        Of various kinds, if the file is damaged or states contradictory sizes.
     """
     size = file.seek(0, os.SEEK_END)
     arrays: Arrays = {}
@@ -165,13 +165,13 @@ def read_npz(file: Any, check_size: Callable[[int], None] | None = None) -> Arra
 
 
 def _stated_parts(file: Any) -> int:
-    """Return the number of parts that the last record of an archive states, which zipfile does not look at."""
+    """Return the number of parts that the last record of an archive states, which zipfile ignores."""
     file.seek(-22, os.SEEK_END)
     return int.from_bytes(file.read()[10:12], "little")
 
 
 def _check_array_size(content: Any, member: zipfile.ZipInfo) -> None:
-    """Refuse an array whose header says another size than the archive."""
+    """Refuse an array whose header and archive state different sizes."""
     version = np.lib.format.read_magic(content)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
@@ -188,7 +188,7 @@ def _check_array_size(content: Any, member: zipfile.ZipInfo) -> None:
 
 @contextmanager
 def reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Turn whatever reading a missing, damaged or other file raises into a ValueError that says so."""
+    """Turn all errors of reading a missing, damaged or wrong file into a ValueError that says so."""
     try:
         yield
     except FileNotFoundError:
@@ -206,14 +206,14 @@ def check_header(header: dict[str, Any], kind: str, version: int) -> None:
 
 
 def damaged_file(path: str | os.PathLike[str], kind: str, why: object) -> InputError:
-    """Return the error for a file that cannot be what it should be."""
+    """Return the error for a file that is not of the expected kind, or is damaged."""
     return InputError(
         f"{str(path)!r} is not a whole {kind} file ({why}). Expected a file that its save method wrote; restore it "
         "from a copy or compute it again."
     )
 
 
-# How entries that JSON has no word for are written, most special type first: datetime is a date too.
+# Forms of entries that JSON lacks, most specific type first: datetime is a date too.
 _TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "date": (date, date.isoformat, date.fromisoformat),
@@ -224,12 +224,12 @@ _TAGS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "uuid": (UUID, str, UUID),
     "bytes": (bytes, bytes.hex, bytes.fromhex),
-    "float": (float, repr, float),  # not a number, or infinite: JSON has all others
+    "float": (float, repr, float),  # NaN or infinite: JSON has all others
 }
 
 
 def to_json(entry: Any, what: str) -> Any:
-    """Return plain scalars as they are; tag dates, tuples and the like, so that they come back as themselves."""
+    """Return plain scalars as they are; tag dates, tuples and similar, so that their type is restored."""
     if isinstance(entry, np.generic):
         entry = entry.item()
     if is_json_scalar(entry):

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either complete or absent."""
 
 import errno
 import os
@@ -17,13 +17,13 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> Path:
     """Write a file under a temporary name beside ``path``, make it durable, then rename it into place.
 
-    A crash at any instant leaves the old file or the new one, never a mixture. A link at ``path`` is replaced, and what
-    it points to stays as it is: whoever may write to the folder could have put it there.
+    A crash at any time leaves the old file or the new one, never a mixture. A link at ``path`` is replaced and its
+    target unchanged, because anyone who can write to the folder could have made the link.
 
     Parameters
     ----------
     path : path-like
-        Where the file shall be; its folder must exist.
+        Path of the file; its folder must exist.
     write : callable
         Receives the open binary file.
 
@@ -49,7 +49,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """Where a file of that name goes: links to folders are followed, one of that very name is not."""
+    """Target of a file name: links to folders are followed, a link of the file's own name is not."""
     folder, name = os.path.split(path)
     return Path(os.path.realpath(folder), name)  # of "" the working directory
 
@@ -60,12 +60,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def hidden_prefix(target: Path) -> str:
-    """Beginning of the name of a file that is to be renamed to the target."""
+    """Prefix of the names of files that will be renamed to the target."""
     return f".{target.name[:40]}."
 
 
 def written(path: Path, write: Callable[[BinaryIO], object]) -> Path:
-    """Write a durable file of a new name, to be renamed; whatever goes wrong, no file is left."""
+    """Write a durable file of a new name, to be renamed; on any error, no file is left."""
     handle = _create(path)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -81,7 +81,7 @@ def written(path: Path, write: Callable[[BinaryIO], object]) -> Path:
 def new_file(folder: str | os.PathLike[str], prefix: str, mode: int = 0o666) -> tuple[int, Path]:
     """Create a file of an unpredictable name, and return its open descriptor and its path.
 
-    Nothing that is there is opened, neither a file nor what a link points to. The system takes the umask off ``mode``.
+    No existing file is opened, nor the target of a link. The system applies the umask to ``mode``.
     """
     path = new_name(folder, prefix)
     return _create(path, mode), path
@@ -93,13 +93,13 @@ def _create(path: Path, mode: int = 0o666) -> int:
 
 
 def new_name(folder: str | os.PathLike[str], prefix: str) -> Path:
-    """Path of a temporary file or folder that nobody can foresee."""
+    """Unpredictable path of a temporary file or folder."""
     return Path(folder, f"{prefix}{secrets.token_hex(8)}.part")
 
 
 @contextmanager
 def _naming(target: Path) -> Iterator[None]:
-    """Name the file in an error of the system: a disk that is full does not say for which file."""
+    """Name the file in an error of the system, which does not name it if the disk is full."""
     try:
         yield
     except OSError as error:
@@ -109,7 +109,7 @@ def _naming(target: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system lets a folder be opened."""
+    """Make the rename itself durable, if the system can open folders."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -121,17 +121,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(path: Path) -> BinaryIO | None:
-    """Hold a lock until the file that is returned is closed, or the process ends in whatever way.
+    """Hold a lock until the returned file is closed or the process ends in any way.
 
     Parameters
     ----------
     path : pathlib.Path
-        Made if it is not there, and left behind.
+        Created if it does not exist, and not removed.
 
     Returns
     -------
     file or None
-        None if somebody else holds the lock.
+        None if another process holds the lock.
 
     Notes
     -----
@@ -165,7 +165,7 @@ def _open_no_link(path: str, flags: int) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock for a while, and leave no file behind; yields whether it could be had.
+    """Hold a lock in a block and leave no file; yields whether the lock was acquired.
 
     Examples
     --------
@@ -183,13 +183,13 @@ def locked(path: Path) -> Iterator[bool]:
         yield file is not None
     finally:
         if file is not None:
-            with suppress(OSError):  # before it is closed: what another process locks afterwards must be its own
+            with suppress(OSError):  # before it is closed: another process must then lock a file of its own
                 path.unlink()
             file.close()
 
 
 def same_file(path: Path, file: BinaryIO) -> bool:
-    """Whether the file is still the one of that name: whoever held the lock before may have removed it."""
+    """Whether the file still has that name: the previous holder of the lock may have removed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -197,6 +197,6 @@ def same_file(path: Path, file: BinaryIO) -> bool:
 
 
 def cache_folder(named: str | os.PathLike[str] | None) -> Path:
-    """Return the folder in which what was fetched or computed is kept: the one that is named, or the usual one."""
+    """Return the cache folder for downloads and computed data: the given one, or the default."""
     chosen = named if named is not None else os.environ.get("SHAPSHIFT_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "shapshift"

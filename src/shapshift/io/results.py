@@ -1,4 +1,4 @@
-"""Result: what every result shares (locked arrays, read-only mappings, one file), and the tables results make."""
+"""Result, the base of all results (locked arrays, read-only mappings, one file), and tables of results."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
@@ -23,9 +23,9 @@ _KINDS = ("numpy", "pandas", "polars", "pyarrow")
 class Result(Saved, Shown):
     """Base of the results: frozen dataclasses whose fields cannot be changed and that one file can hold.
 
-    Arrays are locked (copied first where the caller could still write to them) and mappings are read-only. A file holds
-    every field under its name: arrays as they are, mappings of arrays and results under ``field.key``, all else as
-    JSON. A field that a file lacks has its default, or None where its type allows that.
+    Arrays are locked (copied first if the caller could still write to them) and mappings are read-only. A file holds
+    every field under its name: arrays unchanged, mappings of arrays and results under ``field.key``, all else as JSON.
+    A field that a file lacks gets its default, or None if its type allows it.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Result(Saved, Shown):
         for part in state.values():
             for array in part.values() if isinstance(part, Mapping) else [part]:
                 if isinstance(array, np.ndarray):
-                    lock(array)  # nobody else has it: without this, __post_init__ would copy it
+                    lock(array)  # no one else holds it: locking it avoids a copy in __post_init__
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -96,7 +96,7 @@ class Result(Saved, Shown):
                     raise InputError(f"it has no {name!r}")
                 parts[name] = None
         if left:
-            raise InputError(f"it has a part {next(iter(left))!r} that this release does not know")
+            raise InputError(f"it has a part {next(iter(left))!r} that is unknown to this release")
         loaded = cls(**parts)
         loaded._check_loaded()
         return loaded
@@ -129,7 +129,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _checked_array(name: str, array: Any, hint: Any) -> Any:
-    """Refuse an array that holds no numbers where its type says numbers."""
+    """Refuse an array without numbers if its type requires numbers."""
     scalar = get_args(get_args(hint)[1])[0]
     if array is not None and scalar is not Any and array.dtype.kind not in "biuf":
         raise InputError(f"{name!r} holds {array.dtype}, not {np.dtype(scalar)}")
@@ -137,13 +137,13 @@ def _checked_array(name: str, array: Any, hint: Any) -> Any:
 
 
 def _checked_fact(name: str, fact: Any, hint: Any) -> Any:
-    """Return what is no array as its type says; None where a file has nothing."""
+    """Return an entry that is not an array, converted to its type; None if the file lacks it."""
     origin = get_origin(hint) or hint
     stored: Any = {float: int | float, tuple: list, Mapping: dict}.get(origin, dict if is_dataclass(origin) else origin)
     if fact is None or origin is Any:
         return fact
     if not isinstance(fact, stored) or (isinstance(fact, bool) and origin is not bool):
-        raise InputError(f"its {name!r} is not what such a file has there")
+        raise InputError(f"its {name!r} has the wrong type")
     if origin is tuple:
         return tuple(map(from_json, fact) if get_args(hint)[0] is Any else fact)
     return hint(**fact) if is_dataclass(hint) and isinstance(hint, type) else fact
@@ -152,7 +152,7 @@ def _checked_fact(name: str, fact: Any, hint: Any) -> Any:
 def to_table(
     columns: dict[str, npt.NDArray[Any]], ids: npt.NDArray[Any] | None, kind: str, id_names: tuple[Any, ...] = ("id",)
 ) -> Any:
-    """Make a table of the asked kind; ids become the index in pandas and the first column elsewhere.
+    """Make a table of the given kind; ids become the index in pandas and the first column elsewhere.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def to_table(
 
 
 def _column_entries(column: npt.NDArray[Any]) -> Any:
-    """Hand over what polars and Arrow can type: objects as a list, and as text where their kinds differ."""
+    """Convert a column for polars and Arrow: objects become a list, or texts if their kinds differ."""
     if column.dtype.kind not in "OU":
         return column
     entries = column.tolist()
@@ -200,7 +200,7 @@ def latex_table(table: Any) -> str:
     long = len(table) > ONE_PAGE
     text: str = table.to_latex(index=False, escape=True, longtable=long, float_format="{:.6g}".format, na_rep="")
     needed = f"% Needs \\usepackage{{booktabs{',longtable' if long else ''}}}\n"
-    # Signs that fonts in the old encoding show as others; pandas leaves them as they are.
+    # Characters that fonts in the old encoding show as others; pandas does not escape them.
     signs = {"→": r"$\to$", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}"}
     for sign, written in signs.items():
         text = text.replace(sign, written)
@@ -208,7 +208,7 @@ def latex_table(table: Any) -> str:
 
 
 def lock(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a view that cannot be written to nor unlocked: its base is locked too. For arrays that nobody else has."""
+    """Return a view that cannot be written to or unlocked, as its base is locked too. For arrays held nowhere else."""
     for part in _with_bases(array):
         part.flags.writeable = False
     return array.view()
@@ -223,7 +223,7 @@ def _frozen(part: Any) -> Any:
 
 
 def _own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a locked array: a copy, unless nobody can write to what is given."""
+    """Return a locked array: a copy, unless the given one is already read-only."""
     return lock(array.copy() if any(part.flags.writeable for part in _with_bases(array)) else array)
 
 

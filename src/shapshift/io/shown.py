@@ -1,8 +1,8 @@
-"""What notebooks show."""
+"""Display in notebooks."""
 
 
 class Shown:
-    """Base of whatever a notebook shows as HTML, by one template."""
+    """Base of everything that a notebook shows as HTML, with one template."""
 
     def _repr_html_(self) -> str:
         from shapshift._notebook import show

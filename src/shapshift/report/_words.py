@@ -216,7 +216,7 @@ def of_numbers(valuation: Valuation) -> bool:
 
 
 def distribution(values: Mapping[str, Floats], unit: Unit, predict: str = "classify") -> str:
-    """Number of positive values, and its change from clean to noisy to corrected."""
+    """Count the positive values, and their change from clean to noisy to corrected."""
     clean = values["clean"]
     positive = int((clean > 0).sum())
     said = [
@@ -522,7 +522,7 @@ def largest_move(allocation: Allocation) -> tuple[int, int]:
 
 
 def swaps(allocation: Allocation) -> int:
-    """Number of pairs of neighbours in the order of payouts that could change places within their intervals."""
+    """Count pairs of neighbours in the order of payouts that could change places within their intervals."""
     order = np.argsort(-allocation.cents, kind="stable")
     return int(np.count_nonzero(np.asarray(allocation.high)[order[1:]] > np.asarray(allocation.low)[order[:-1]]))
 
@@ -566,7 +566,7 @@ def _paid_for_harm(names: Sequence[str], allocation: Allocation) -> list[str]:
 def parameter_groups(
     results: Results, given: Mapping[str, Any], page: Mapping[str, Any]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every parameter under a heading, nested ones by their path; ``given`` ones are the caller's, ``page`` ones the page's."""
+    """Every parameter under a heading, nested ones by their path: also those of the caller and of the page."""
     valuation, audit, allocation = results.valuation, results.audit, results.allocation
     groups: dict[str, Any] = {"Valuation": {**valuation.parameters, "training fingerprint": valuation.fingerprint}}
     if audit is not None:

@@ -1,4 +1,4 @@
-"""From files to arrays: read tables of any common format, then turn their columns into features and labels.
+"""Reading of tables in all common formats, and conversion of their columns to features and labels.
 
 :func:`read_table` reads Parquet, CSV, Feather and Arrow, JSON lines and ``.npz``, and directories and globs of parts.
 :func:`prepare` takes a training and a validation table and fits everything it needs (categories, fill values, scales)

@@ -17,11 +17,11 @@ from shapshift.exceptions import InputError
 from shapshift.io import archive as archives
 from shapshift.tables.files import About, Source, TableSizeError, marked, repeated
 
-# Rows read at a time: only what was read tells how long texts are.
+# Rows read at a time: the length of texts is known only after reading.
 _BATCH_ROWS = 1 << 15
 # Offset at which the stream of an Arrow file begins.
 _FILE_START = 8
-# What an array means; of two names for the same thing the first that is there counts.
+# Meaning of each array; of several names with one meaning, the first that exists is used.
 _ROLES = {"label": ("y",), "id": ("ids", "id"), "owner": ("owners", "owner")}
 _EXPECTED = (
     "Expected arrays X (rows by features) and y, and optionally feature_names, ids (or id) and owners (or owner)"
@@ -37,11 +37,11 @@ def read_parquet(source: Source, columns: list[str] | None) -> Any:
         file = pq.ParquetFile(opened, page_checksum_verification=True)
         schema = file.schema_arrow
         if repeated(schema.names):
-            return schema.empty_table()  # the caller refuses it
-        # A name that is missing here may still come from a folder name, or else is reported with all the others.
+            return schema.empty_table()  # refused by the caller
+        # A name that is missing here may come from a folder name; otherwise it is reported with all others.
         names = [name for name in columns or () if name in schema.names] or schema.names
         chunks = list(_column_chunks(file.metadata, names))
-        # An entry takes at least 8 bytes: numbers become float64, whatever they were packed as.
+        # An entry takes at least 8 bytes: numbers become float64, whatever their type in the file.
         source.check_size(sum(chunk.num_values * 8 for chunk in chunks))
         source.check_size(sum(chunk.total_uncompressed_size for chunk in chunks))
         coded = {chunk.path_in_schema for chunk in chunks if any("DICTIONARY" in word for word in chunk.encodings)}
@@ -73,7 +73,7 @@ def _column_chunks(metadata: Any, names: list[str]) -> Iterator[Any]:
 
 
 def read_arrow(source: Source, *, stream: bool) -> Any:
-    """Read an Arrow file or stream; nothing in its buffers is used before all of it was validated."""
+    """Read an Arrow file or stream; its buffers are used only after all of it has been validated."""
     with _damage_named(source, "Arrow"):
         with source.open() as file:
             file.seek(0 if stream else _FILE_START)
@@ -118,7 +118,7 @@ def _number(kind: str, content: bytes, at: int) -> int:
 
 
 def table_size(table: Any) -> int:
-    """Bytes of the entries of a table or batch, each written out and none in fewer than 8 bytes."""
+    """Bytes of the unpacked entries of a table or batch, at least 8 bytes each."""
     return sum(_size(column) for column in table.columns)
 
 
@@ -140,7 +140,7 @@ def _is_text(kind: Any) -> bool:
 
 @contextmanager
 def _damage_named(source: Source, kind: str) -> Iterator[None]:
-    """Name the file where the readers say only what is wrong, in whatever way."""
+    """Add the name of the file to errors of the readers, which do not name it."""
     try:
         yield
     except (TableSizeError, MemoryError):
@@ -201,7 +201,7 @@ def npz_arrays(source: Source) -> dict[str, npt.NDArray[Any]]:
 
 
 def other_name(name: str, role: str) -> list[str]:
-    """Say what else an array of that role may be called."""
+    """Name the alternative names of an array of that role."""
     known = _ROLES.get(role, ())
     return [other for other in known if other != name] if name in known else []
 
@@ -236,6 +236,6 @@ def _text(value: object, array: str, source: Source) -> str:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
         raise InputError(
-            f"The array {array} of {source.name} holds bytes that are no UTF-8 text: {value!r}. Decode them and save "
+            f"The array {array} of {source.name} holds bytes that are not UTF-8 text: {value!r}. Decode them and save "
             "them as text."
         ) from None

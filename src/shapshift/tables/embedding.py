@@ -1,4 +1,4 @@
-"""Vectors for images, texts and whatever else is no table: from a function, or from a model in a folder."""
+"""Vectors for images, texts and other items without columns: from a function, or from a model in a folder."""
 
 import hashlib
 import importlib
@@ -35,17 +35,17 @@ Indices = npt.NDArray[np.int64]
 
 EMBEDDING_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 EMBEDDING_TOKENS = 256
-# Either file is in every folder of such a model.
+# Every folder of such a model has one of these files.
 _MODEL_FILES = ("modules.json", "config.json")
 _WEIGHTS = "model.safetensors"
-# How images are prepared for a network that was trained on ImageNet, unless its folder says otherwise.
+# Default preparation of images, for networks that were trained on ImageNet.
 _IMAGE_SETTINGS: dict[str, Any] = {
     "resize": 256, "image_size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "num_classes": 1000
 }  # fmt: skip
 
 
 class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
-    """Vectors of items that are no rows of numbers, such as images and texts, for whatever measures distances.
+    """Vectors of items that are not rows of numbers, such as images and texts, for distance-based models.
 
     Equal items are embedded once and have equal vectors. Batches are made by content, so that the order of the items
     does not change a vector.
@@ -53,24 +53,24 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     Parameters
     ----------
     embed : callable, str or path-like, default="sentence-transformers/all-MiniLM-L6-v2"
-        A function from a batch of items, as they were given (an array of shape (b, height, width, channels), a list of
+        A function from a batch of items in their given form (an array of shape (b, height, width, channels), a list of
         b images or texts), to b vectors, as an array or tensor of shape (b, d). Or the folder of a model, which needs
         no network: a sentence-transformers model for texts (extra ``embed``), or a torchvision network for images
         (extra ``image``; ``config.json`` names its architecture, ``model.safetensors`` has its weights). Or the name of
         a sentence-transformers model, which is downloaded at first use. Texts are cut at 256 tokens and their vectors
         have length 1.
     batch_size : int, default=256
-        Number of items that are embedded at a time.
+        Number of items per batch.
     device : str, optional
-        Where a model computes, such as "cpu" or "cuda"; by default sentence-transformers chooses, and a network for
-        images computes on the CPU.
+        Device of a model, such as "cpu" or "cuda"; by default sentence-transformers chooses, and a network for images
+        uses the CPU.
     cache : path-like, optional
-        Folder in which vectors are kept under the hash of their item, so that none is computed twice and a run that was
-        killed resumes. A model is identified by the content of its folder, or by its name and weights. Several
-        processes may use the folder at a time.
+        Folder that stores vectors under the hash of their item, so that none is computed twice and a killed run
+        resumes. A model is identified by the content of its folder, or by its name and weights. Several processes may
+        use the folder at a time.
     name : str, optional
-        What identifies a function in the cache. Nothing tells whether a function is the one that it was: give it
-        another name whenever it changes.
+        Name of a function in the cache. Changes of a function are not detected: give it another name whenever it
+        changes.
     progress : bool, default=None
         Show a progress bar; None shows it in terminals and notebooks only.
 
@@ -161,7 +161,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             advance = stack.enter_context(progress_bar("Embedding", first.size, self.progress))
             if cache is not None and keys is not None:
                 wanted = np.concatenate([*_look_up(cache, keys, first, found, advance), np.empty(0, dtype=np.int64)])
-            # The longest first, because a model takes texts of one length faster.
+            # The longest first, because a model is faster on texts of one length.
             wanted = wanted[np.argsort(-lengths[first[wanted]], kind="stable")] if lengths is not None else wanted
             function = model.load(X) if wanted.size else None
             for lo in range(0, wanted.size, int(self.batch_size)):
@@ -179,14 +179,14 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         return True
 
     def _model(self) -> "_Model":
-        """Return what embeds, and what identifies it; a model in a folder is not loaded yet."""
+        """Return the embedding function and its identity; a model in a folder is not loaded yet."""
         owner = type(self).__name__
         if callable(self.embed):
             function = self.embed
             if self.cache is not None and not (isinstance(self.name, str) and self.name):
                 raise InputError(
-                    f"The 'name' parameter of {owner} must identify the function in the cache: nothing else tells "
-                    f"whether it is the one that made the vectors there. Got {self.name!r}. Give a name with a "
+                    f"The 'name' parameter of {owner} must identify the function in the cache, because changes "
+                    f"of a function are not detected. Got {self.name!r}. Give a name with a "
                     "version, such as name='halves-1', and another one whenever the function changes."
                 )
             return _Model(f"function {self.name}", False, lambda items: function)
@@ -207,12 +207,12 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit
 
 
 class _Model(NamedTuple):
-    """What embeds.
+    """Source of embeddings.
 
     Attributes
     ----------
     identity : str or None
-        What its vectors are kept under; None where nothing identifies it.
+        Key of its vectors in the cache; None if it cannot be identified.
     of_images : bool
         Whether it takes images only.
     load : callable
@@ -225,7 +225,7 @@ class _Model(NamedTuple):
 
 
 def embedder_of(embed: Any, progress: bool | None, *, images: bool) -> Embedder:
-    """Return the embedder for columns of texts or images; vectors of models are kept in the usual folder."""
+    """Return the embedder for columns of texts or images; vectors of models are kept in the default cache folder."""
     if isinstance(embed, Embedder):
         return embed
     if embed is None:
@@ -246,7 +246,7 @@ def embedder_of(embed: Any, progress: bool | None, *, images: bool) -> Embedder:
 
 
 def described(embed: Any) -> str:
-    """Return the name of what embeds."""
+    """Return the name of an embedder."""
     embed = embed.embed if isinstance(embed, Embedder) else embed
     if isinstance(embed, str | os.PathLike):
         return os.fspath(embed)
@@ -261,7 +261,7 @@ class _Vectors:
 
     @property
     def width(self) -> int:
-        """Length of the vectors, 0 before there are any."""
+        """Length of the vectors, 0 while there are none."""
         return int(self._rows.shape[1])
 
     def put(self, places: Indices, vectors: Array) -> None:
@@ -281,7 +281,7 @@ class _Vectors:
         return self._rows
 
     def checked(self, made: Any, items: Indices) -> Array:
-        """Return the vectors of a batch; refuse too many or too few, of another length, or with what is no number."""
+        """Return the vectors of a batch; refuse a wrong number or length of them, or entries that are not numbers."""
         size, returned = items.size, f"The 'embed' function of {self._owner} must return one vector for each item"
         made = tensor_to_numpy(made)
         try:
@@ -313,7 +313,7 @@ class _Vectors:
 def _look_up(
     cache: VectorCache, keys: Array, first: Indices, found: _Vectors, advance: Callable[[int], None]
 ) -> Iterator[Indices]:
-    """Take what is kept, and yield the places of keys that are not, or not with finite vectors of one length."""
+    """Take stored vectors, and yield the places of keys without a stored, finite vector of the right length."""
     for lo in range(0, keys.size, LOOKED_UP):
         kept = cache.get(keys[lo : lo + LOOKED_UP])
         width = found.width or max((vector.size for vector in kept.values()), default=0)
@@ -328,7 +328,7 @@ def _look_up(
 
 
 def _content(X: Any, progress: bool | None) -> tuple[Array | None, Indices | None]:
-    """Return the hash of each item, None where items are of no kind whose content is known, and lengths of texts."""
+    """Return the hash of each item, None for items that cannot be hashed, and lengths of texts."""
     if isinstance(X, Images):
         return X.keys(progress), None
     if hasattr(X, "columns"):
@@ -350,7 +350,7 @@ def _content(X: Any, progress: bool | None) -> tuple[Array | None, Indices | Non
 
 
 def _model_folder(owner: str, embed: str | os.PathLike[str]) -> Path | None:
-    """Return the folder that is meant, None for the name of a model; refuse one that holds no model."""
+    """Return the folder of the model, None for the name of a model; refuse a folder without a model."""
     name = os.fspath(embed)
     folder = Path(name).expanduser()
     local = folder.is_dir() or isinstance(embed, os.PathLike) or folder.is_absolute() or name.startswith((".", "~"))
@@ -364,7 +364,7 @@ def _model_folder(owner: str, embed: str | os.PathLike[str]) -> Path | None:
 
 
 _HOW = (
-    "Where there is a network, save the model with sentence_transformers.SentenceTransformer"
+    "On a machine with a network, save the model with sentence_transformers.SentenceTransformer"
     f"('{EMBEDDING_MODEL}').save('folder'), copy the folder here, and name it."
 )
 
@@ -394,7 +394,7 @@ def _folder_digest(folder: Path) -> str:
 
 
 def _weights_digest(model: Any) -> str | None:
-    """Hash the weights of a model that was loaded by its name; None where they are not known."""
+    """Hash the weights of a model that was loaded by its name; None if unknown."""
     if not hasattr(model, "state_dict"):
         return None
     whole = hashlib.sha256()
@@ -424,9 +424,9 @@ def _text_model(owner: str, name: str | os.PathLike[str], device: str | None) ->
     local = _model_folder(owner, name) is not None
     try:
         model = library.SentenceTransformer(str(folder) if local else os.fspath(name), device=device)
-    except Exception as error:  # of the library, of what it loads with, or of the network
+    except Exception as error:  # errors of the library, of its loaders, or of the network
         shown = os.fspath(name)
-        what = f"the folder {shown!r}, which is incomplete" if local else f"{shown!r}, which is not here"
+        what = f"the folder {shown!r}, which is incomplete" if local else f"{shown!r}, which is not on this machine"
         raise InputError(
             f"The 'embed' parameter of {owner} names {what} or cannot be loaded ({type(error).__name__}: {error}). "
             f"{_HOW}"
@@ -441,7 +441,7 @@ def _text_function(owner: str, folder: Path, device: str | None, texts: Any) -> 
 
 
 def _encoder(owner: str, model: Any, texts: Any) -> Callable[[Any], Any]:
-    """Return what embeds a batch of texts."""
+    """Return the function that embeds a batch of texts."""
     _check_texts(owner, texts)
 
     def encode(batch: Any) -> Any:
@@ -459,12 +459,12 @@ def _check_texts(owner: str, texts: Any) -> None:
         if not isinstance(text, str):
             raise InputError(
                 f"'X' must be a sequence of strings for a text model. Item {at} is {type(text).__name__}. {owner} "
-                "takes a function for others; fill in missing texts, or leave them out."
+                "takes a function for other items; fill in missing texts, or leave them out."
             )
 
 
 def _image_function(owner: str, folder: Path, device: str | None, images: Any) -> Callable[[Any], Any]:
-    """Load a torchvision network, and return what embeds a batch of images: its last linear layer is left out."""
+    """Load a torchvision network without its last linear layer, and return the function that embeds images."""
     try:
         torch, models = importlib.import_module("torch"), importlib.import_module("torchvision.models")
         load_file = importlib.import_module("safetensors.torch").load_file
@@ -500,7 +500,7 @@ def _image_function(owner: str, folder: Path, device: str | None, images: Any) -
 
 
 def _cropped(image: Any, resize: int, size: int) -> Array:
-    """Return the middle of an image, whose shorter side is brought to a length, as numbers from 0 to 1."""
+    """Return the centre of an image after resizing its shorter side, as numbers from 0 to 1."""
     scale = resize / min(image.size)
     image = image.resize([max(size, round(side * scale)) for side in image.size])
     left, top = ((side - size) // 2 for side in image.size)
@@ -516,7 +516,7 @@ def embed_texts(
 ) -> npt.NDArray[np.float32]:
     """Embed texts as vectors of unit length with a sentence-transformers model.
 
-    Needs the optional extra: ``pip install "shapshift[embed]"``. A model that is named is downloaded at its first use.
+    Needs the optional extra: ``pip install "shapshift[embed]"``. A model given by name is downloaded at its first use.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Feature columns: what kind each is, why it cannot be used, and its columns in the matrix of features."""
+"""Feature columns: their kinds, reasons why one cannot be used, and their columns in the feature matrix."""
 
 import re
 from collections.abc import Sequence
@@ -44,43 +44,44 @@ _KEPT = {"float": "float32", "halffloat": "float16"} | {name: name for name in (
 # Steps of splitmix64.
 _MIXING = tuple((np.uint64(s), np.uint64(f)) for s, f in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)))
 _LONG_TEXT = 60  # characters on average
-_FEW_ROWS = 20  # below this, "all distinct" says nothing
+_FEW_ROWS = 20  # with fewer rows, "all distinct" means nothing
 _ID_NAME = re.compile(r"(.*[_\W])?(id|uuid|guid|key|index|idx|row|rowid|row_number)", re.IGNORECASE)
 _ID_CAMEL = re.compile(r".*[a-z](Id|ID|Key|Index)")
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """How the columns of a table are to be used.
+    """Roles and preparation of the columns of a table.
 
     Parameters
     ----------
     label : str or None
-        The column of the class. None only for formats that say which it is (``y`` in ``.npz``).
+        The label column. None only for formats that define it (``y`` in ``.npz``).
     id : str, optional
-        The column that names the rows; no two training rows may share a name.
+        The row id column; no two training rows may have the same id.
     owner : str, optional
-        The column that says whose a row is.
+        The owner column.
     drop : sequence of str, default=()
         Columns to leave out.
     features : sequence of str, optional
-        The feature columns, in this order; by default all that remain.
+        The feature columns, in this order; by default all remaining columns.
     scale : {"standard", "robust", "none"}, default="standard"
         Numbers are scaled by mean and standard deviation, by median and interquartile range, or not at all. Columns of
-        vectors never are: their entries have one scale already. Numbers that are not scaled keep the type in which they
-        come, where it is one of float32, float16, int8 and uint8.
+        vectors are never scaled: their entries have one scale already. Numbers that are not scaled keep their type if
+        it is one of float32, float16, int8 and uint8.
     categorical : {"onehot", "ordinal"}, default="onehot"
-        Whether categories become a column each or numbers in sorted order. Neither looks at the labels.
+        Whether categories become a column each or numbers in sorted order. Neither uses the labels.
     impute : {False, "median", "mean", "most_frequent"}, default=False
-        How missing numbers are filled in; missing categories become the most frequent one. False refuses them.
+        How missing numbers are filled in; missing categories become the most frequent one. With False, missing entries
+        are an error.
     text, image : str or sequence of str, optional
         Columns of texts, and of images, to turn into vectors. An image is its encoded bytes, or the path of a file,
         relative to the folder of the table and inside it.
     embed : str, path-like, callable or Embedder, optional
-        What turns them into vectors: a model, by its folder or its name, or a function; by default, for texts,
-        all-MiniLM-L6-v2. See :class:`shapshift.Embedder`. Vectors that a model in a folder made are kept on disk.
+        Model that turns them into vectors, by its folder or its name, or a function; by default, for texts,
+        all-MiniLM-L6-v2. See :class:`shapshift.Embedder`. Vectors made by a model in a folder are cached on disk.
     target : {"class", "number", "set"}, default="class"
-        What the label column holds: names of classes, numbers to predict, or several labels of a row: a list of them,
+        Content of the label column: names of classes, numbers to predict, or several labels of a row: a list of them,
         or 0 and 1 in `label` and `more_labels`.
     more_labels : sequence of str, default=()
         Further columns of 0 and 1, one for each label, of a multi-label table.
@@ -119,14 +120,14 @@ class Column:
     kind : {"number", "vector", "category", "text", "image"}
         Texts and images are to be embedded.
     train, val : ndarray or Images
-        Numbers and vectors: (n, 1) and (n, d), float64 with NaN where they are missing, or of a shorter type where they
-        are not to be changed. Otherwise objects, None where missing.
+        Numbers and vectors: (n, 1) and (n, d), float64 with NaN if missing, or of a shorter type if they are not
+        changed. Otherwise objects, None if missing.
     names : list of str
         One for each column of numbers.
     order : list or None
         The categories of an ordered dictionary, in that order.
     rounded : int
-        Number of entries that float64 cannot hold.
+        Number of entries that float64 cannot represent.
     """
 
     name: str
@@ -148,7 +149,7 @@ class Column:
 
 
 class UnusableError(InputError):
-    """Why a column cannot be a feature and what to do about it, as the rest of a sentence that begins with its name."""
+    """Why a column cannot be a feature and what to do, as the end of a sentence that begins with its name."""
 
 
 def make_columns(
@@ -163,9 +164,9 @@ def make_columns(
     names : sequence of str
         The feature columns.
     where : tuple of str
-        How messages call the tables.
+        Names of the tables in messages.
     notes : list of str
-        Receives what was done.
+        Receives notes on the steps.
     """
     made, problems = [], []
     for name in names:
@@ -174,7 +175,7 @@ def make_columns(
         except UnusableError as error:
             problems.append(f"Column {name!r} {error}.")
     if len(problems) > 1:
-        problems = [f"{len(problems)} columns cannot be used as they are:", *(f"- {text}" for text in problems)]
+        problems = [f"{len(problems)} columns cannot be used:", *(f"- {text}" for text in problems)]
     if problems:
         raise InputError("\n".join(problems))
     counts = [(column.name, *column.missing()) for column in made]
@@ -211,7 +212,8 @@ def _make_column(
     if family in ("date", "other") and name not in (spec.image or ()):
         into = "numbers first (for instance days since a fixed day)" if family == "date" else "columns of numbers first"
         raise UnusableError(
-            f"holds {sides[0].type}, which is no feature. Turn it into {into}, or leave it out: --drop {name}"
+            f"holds {sides[0].type}, which is not a supported feature type. Turn it into {into}, or leave it "
+            f"out: --drop {name}"
         )
     if family == "empty":
         raise _no_value(name)
@@ -233,7 +235,7 @@ def _make_column(
     _refuse_identifiers(column, where[0], spec)
     mixed = _mostly_numbers(column)
     if mixed:
-        # A warning and no note: it quotes an entry, and notes are shown to every owner.
+        # A warning, not a note, because it quotes an entry, and notes are shown to every owner.
         warn(f"Column {name!r} is used as a category, but most of it reads as numbers. In {where[0]} {mixed}.")
     return column
 
@@ -290,7 +292,7 @@ def _rounded(array: Any, numbers: Floats, read: int) -> int:
         return int(rounded_counts(array.drop_null().to_numpy()[:, None])[0])
     if pt.is_decimal(array.type):
         return rounded_entries(array.to_pylist())
-    # The reader counted the whole table, of which this may be a part.
+    # The reader counted the whole table; this may be a part of it.
     return min(read, int((np.abs(numbers) >= 2**53).sum())) if read else 0
 
 
@@ -303,9 +305,9 @@ def _dictionary(column: Any) -> list[Any]:
 
 
 def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, vectors: bool, keep: bool) -> Column:
-    """Column of numbers; several columns of them where it holds vectors.
+    """Column of numbers, or several columns if it holds vectors.
 
-    Numbers that nothing will change, vectors and with ``keep`` all, stay in the type in which they come.
+    Numbers that are not changed (vectors, and all with ``keep``) stay in their type.
     """
     kind, width, names = "vector" if vectors else "number", 1, [name]
     if vectors:
@@ -320,11 +322,11 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
         sides = [pc.list_flatten(side) for side in sides]
     if (vectors or keep) and all(str(side.type) in _KEPT and not side.null_count for side in sides):
         kept = [_kept(side, width) for side in sides]
-        # What is not finite is reported or filled in below.
+        # Entries that are not finite are reported or filled in below.
         if all(np.isfinite(side.sum(dtype=np.float64)) for side in kept):
             return Column(name, kind, kept[0], kept[1], names)
     sides = [plain(pa.chunked_array([side])) for side in sides]
-    # Unsafe only in that whole numbers beyond 2**53 are rounded, which the caller is told of.
+    # Unsafe only because whole numbers beyond 2**53 are rounded, which is reported to the caller.
     floats = [side.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for side in sides]
     train, val = (np.array(side, dtype=np.float64).reshape(-1, width) for side in floats)
     infinite = np.isinf(train), np.isinf(val)
@@ -341,20 +343,20 @@ def _number_column(name: str, sides: Sequence[Any], rounded: Sequence[int], *, v
 
 
 def _kept(numbers: Any, width: int) -> Array:
-    """Return numbers of an Arrow array as rows in their own type, without a copy where there need be none."""
+    """Return numbers of an Arrow array as rows in their own type, without a copy if possible."""
     rows: Array = numbers.to_numpy(zero_copy_only=False).reshape(-1, width)
     return rows.astype(ROW_TYPES[rows.dtype.name], copy=False)
 
 
 def _refuse_row_numbers(name: str, train: Any) -> None:
-    """Refuse a column that counts or names the rows: as a feature it would decide who is whose neighbour."""
+    """Refuse a column that counts or names the rows: as a feature it would determine the neighbours."""
     size = len(train)
     if size < _FEW_ROWS or train.null_count or len(pc.unique(train)) < size:
         return
     steps = np.diff(train.to_numpy().astype(np.float64))
     if (steps == 1).all() or _ID_NAME.fullmatch(name) or _ID_CAMEL.fullmatch(name):
         raise UnusableError(
-            f"looks like a row number or id: {size} whole numbers, all different. Say --id {name} or --drop {name}; if "
+            f"looks like a row number or id: {size} whole numbers, all different. Use --id {name} or --drop {name}; if "
             "it is a feature, list it in --features"
         )
 
@@ -365,10 +367,10 @@ def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
     if not present:
         raise _no_value(name)
     distinct, texts = set(present), [entry for entry in present if isinstance(entry, str)]
-    # Sorted texts have no order that distances could use: numbers in that order are no way out.
+    # Sorted texts have no order that distances could use, so ordinal numbers do not help.
     ways = f"--drop {name} or --text {name}" if texts else f"--drop {name} or --categorical ordinal"
     if sum(map(len, texts)) > _LONG_TEXT * max(1, len(texts)) and len(distinct) > _FEW_ROWS:
-        raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; say {ways}")
+        raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; use {ways}")
     if len(distinct) > MOST_CATEGORIES and spec.categorical != "ordinal":
         mixed = _mostly_numbers(column)
         numeric = f" Most read as numbers, but in {where} {mixed}: correct these if they are wrong." if mixed else ""
@@ -376,14 +378,14 @@ def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
             numeric = " They all read as numbers: store them as such."
         raise UnusableError(
             f"has {len(distinct)} distinct values in {len(present)} training rows, more than the {MOST_CATEGORIES} "
-            f"that are made into columns of their own.{numeric} Say {ways}"
+            f"that are made into columns of their own.{numeric} Use {ways}"
         )
     if spec.features is None and len(distinct) == len(present) >= _FEW_ROWS:
-        raise UnusableError(f"looks like an id: every training row has another value. Say --id {name}, {ways}")
+        raise UnusableError(f"looks like an id: every training row has another value. Use --id {name}, {ways}")
 
 
 def _mostly_numbers(column: Column) -> str | None:
-    """Say which training entries are no numbers, where most are; None elsewhere."""
+    """Describe the training entries that are not numbers, if most are; otherwise None."""
     entries = column.train.tolist()
     texts = [text for text in set(entries) if isinstance(text, str)]
     return odd_entry(entries) if 0 < len(odd_places(texts)) < len(texts) / 2 else None
@@ -427,10 +429,10 @@ def encode(
             f"filled in missing values of {len(filled)} columns ({some([column.name for column in filled])}): numbers "
             f"by the {spec.impute!s} of the training rows, categories by the most frequent one{texts}"
         )
-    # Numbers in order of categories are as arbitrary in size as any; columns of 0 and 1 are not.
+    # Ordinal numbers of categories have an arbitrary size; columns of 0 and 1 do not.
     scaled = (kinds == "number") | ((kinds == "category") & (spec.categorical == "ordinal"))
     if scaled.any():
-        # Compressed arrays are row-major, as the whole ones are: sums of another order would be other floats.
+        # Compressed arrays are row-major, as the whole ones are: another order of sums would give other floats.
         copied = spec.scale != "none" or not scaled.all()
         sides = (train.compress(scaled, axis=1), val.compress(scaled, axis=1)) if copied else (train, val)
         scaled_names = list(compress(names, scaled))
@@ -454,10 +456,10 @@ def _side_by_side(blocks: Sequence[Array]) -> Array:
 
 
 def _different(columns: Sequence[Column]) -> Any:
-    """Rows of the training table that differ from all earlier ones, by which columns are filled in and scaled.
+    """Rows of the training table that differ from all earlier ones; fill values and scales are fitted on them.
 
-    Where rows belong to somebody, copies would otherwise move the scale for all. Returns an index: of all rows, as a
-    slice, where no two are equal.
+    If rows have owners, copies would otherwise change the scale for everyone. Returns an index; a slice of all rows if
+    no two are equal.
     """
     keys = np.zeros(len(columns[0].train) if columns else 0, dtype=np.uint64)
     for column in columns:
@@ -493,8 +495,8 @@ def _encoded(column: Column, categorical: str, different: Any, notes: list[str])
         said = f"{rows} validation rows have values of {column.name!r} unseen in training ({some(unknown)})"
         if categorical == "ordinal":
             raise InputError(
-                f"{said}, which have no place in the order of the training values. Use --categorical onehot, where "
-                f"they match no category, remove these rows, or leave the column out: --drop {column.name}."
+                f"{said}, which have no place in the order of the training values. Use --categorical onehot, with "
+                f"which they match no category, remove these rows, or leave the column out: --drop {column.name}."
             )
         notes.append(f"{said}: they match no category")
     known = [np.array(categories, dtype=object)]
@@ -517,7 +519,7 @@ def _embedded(column: Column, embed: Any, notes: list[str], progress: bool | Non
         items: Any = column.train.joined(column.val)
     else:
         items = ["" if text is None else text for side in (column.train, column.val) for text in side]
-    # Both tables in one go: a text of both is embedded once.
+    # Both tables together: a text in both is embedded once.
     try:
         vectors = embedder.transform(items)
     except (InputError, MissingLibraryError) as error:
@@ -533,7 +535,7 @@ def _scaled(
     constant = train.max(axis=0) == train.min(axis=0)
     if constant.any():
         listed = some(list(compress(names, constant)))
-        # It adds the same to the distance from a validation point to every training row.
+        # It adds the same amount to the distance from a validation point to every training row.
         notes.append(
             f"{int(constant.sum())} {'column has' if constant.sum() == 1 else 'columns have'} one value in all "
             f"training rows ({listed}) and cannot tell neighbours apart" + ("" if scale == "none" else "; set to 0")
@@ -546,7 +548,7 @@ def _scaled(
         # In place: these arrays were made for this, and another copy of all rows could be too much for memory.
         scaler = StandardScaler(copy=False) if scale == "standard" else RobustScaler(copy=False)
         if scale == "standard":
-            # A few columns at a time and in ascending order: the order of the rows does not change a digit.
+            # A few columns at a time and in ascending order, so that the order of the rows changes no digit.
             starts = range(0, train.shape[1], _COLUMNS)
             fitted = [StandardScaler().fit(np.sort(train[different, j : j + _COLUMNS], axis=0)) for j in starts]
             scaler.fit(train[:1])
@@ -556,7 +558,7 @@ def _scaled(
         else:
             rows = train[different]
             scaler.fit(rows)
-            # Where half the rows or more share a value, the range between the quartiles says nothing.
+            # If half the rows or more share a value, the range between the quartiles is useless.
             low, high = np.percentile(rows, [25, 75], axis=0)
             narrow = (low == high) & ~constant
             scaler.scale_ = np.where(narrow, rows.std(axis=0), scaler.scale_)
@@ -582,7 +584,7 @@ def _scaled(
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names with a number where two would be alike, as with a column "a=b" beside category "b" of column "a"."""
+    """Names, numbered if two would be equal, as for a column "a=b" and category "b" of column "a"."""
     taken: set[str] = set()
     result = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Which files a path names, what is known of a table beside its columns, and names in messages."""
+"""Files behind a path, metadata of a table, and names in messages."""
 
 import difflib
 import errno
@@ -28,21 +28,21 @@ _KEY = b"shapshift"
 
 @dataclass(frozen=True)
 class About:
-    """Where a table came from.
+    """Origin of a table.
 
     Attributes
     ----------
     source : str
-        How messages call the file, empty for a table that was not read from one.
+        Name of the file in messages, empty for a table that was not read from one.
     notes : list of str
-        How it was read, for people.
+        Notes for people on how it was read.
     roles : dict
         Columns with a fixed meaning in the format: "label", "id", "owner".
     text : list of str
-        Columns that were kept as they are written, of a format that has no types.
+        Columns whose text was kept unchanged, of a format without types.
     inferred : list of str
-        Columns of a type in which two names can be one: inferred from text, where "007" and "7" are one number, or the
-        float to which parts of different types were converted.
+        Columns of a type that can merge two names: inferred from text, where "007" and "7" are one number, or the float
+        to which parts of different types were converted.
     rounded : dict
         Number of whole numbers that reading a column rounded to float64.
     folder : str
@@ -59,18 +59,18 @@ class About:
 
 
 def marked(table: Any, about: About) -> Any:
-    """Return the table with this in its metadata, in place of any other metadata."""
+    """Return the table with this as its metadata, replacing any other."""
     return table.replace_schema_metadata({_KEY: json.dumps(asdict(about)).encode()})
 
 
 def about(table: Any) -> About:
-    """Return what :func:`marked` attached to a table."""
+    """Return the metadata that :func:`marked` attached to a table."""
     stored = (table.schema.metadata or {}).get(_KEY)
     return About(**json.loads(stored)) if stored else About()
 
 
 def no_column(what: str, name: object, columns: Sequence[str], where: str, hint: str = "") -> InputError:
-    """Return the error for a column that is not there."""
+    """Return the error for a missing column."""
     return InputError(
         f"{what} {name!r} is not a column of {where}. It has {len(columns)}: {some(columns)}."
         f"{did_you_mean(name, columns)}{hint}"
@@ -78,7 +78,7 @@ def no_column(what: str, name: object, columns: Sequence[str], where: str, hint:
 
 
 def did_you_mean(name: object, known: Sequence[str]) -> str:
-    """Ask whether one of the known names was meant; empty if none is close."""
+    """Suggest one of the known names; empty if none is close."""
     lowered = {other.lower(): other for other in reversed(known)}
     close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1)
     return f" Did you mean {lowered[close[0]]!r}?" if close else ""
@@ -111,7 +111,7 @@ class Parts:
     Attributes
     ----------
     name : str
-        The path as it was given, cut to a readable length.
+        The given path, cut to a readable length.
     files : list of Path
         In sorted order.
     root : Path or None
@@ -124,21 +124,21 @@ class Parts:
 
 
 class TableSizeError(InputError):
-    """A table takes more memory than is allowed."""
+    """A table needs more memory than is allowed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file to read, or what was unpacked from it.
+    """One file to read, or its unpacked content.
 
     Attributes
     ----------
     path : Path
     unpacked : pyarrow.Buffer or None
     limit : int or None
-        How many bytes of memory the table may take.
+        Memory limit of the table in bytes.
     used : int
-        How many of them other parts of the table take.
+        Bytes that other parts of the table take.
     """
 
     path: Path
@@ -148,7 +148,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """How messages call the file."""
+        """Name of the file in messages."""
         return shown(self.path)
 
     @property
@@ -157,7 +157,7 @@ class Source:
         return int(self.unpacked.size) if self.unpacked is not None else self.path.stat().st_size
 
     def check_size(self, size: int) -> None:
-        """Refuse content that takes more memory than is allowed, together with what is held already."""
+        """Refuse content that, together with other parts, takes more memory than is allowed."""
         size += self.used + (0 if self.unpacked is None else self.size)
         if self.limit is not None and size > self.limit:
             raise TableSizeError(
@@ -285,16 +285,16 @@ def file_digest(path: PathLike) -> str:
     whole = hashlib.sha256()
     for file in parts.files:
         name = file.relative_to(parts.root).as_posix()
-        # The length makes the end of a name unmistakable, whatever characters it has.
+        # The length marks the end of a name, whatever characters it has.
         whole.update(f"{len(name)}:{name}:{_digest(file)}\n".encode("utf-8", "surrogateescape"))
     return whole.hexdigest()
 
 
 def refused(path: PathLike, error: OSError) -> OSError:
-    """Return the error for a file that the system will not let us read."""
+    """Return the error for a file that the system does not let us read."""
     if isinstance(error, PermissionError):
         return PermissionError(
-            f"Permission denied: {shown(path)} may not be read by this user. Change its permissions or its folder's, "
+            f"Permission denied: this user may not read {shown(path)}. Change its permissions or its folder's, "
             "or copy it to where you may read it."
         )
     return OSError(f"{shown(path)} cannot be read ({error.strerror or error}). Check the disk or copy the file anew.")
@@ -323,14 +323,14 @@ def _matches(pattern: Path) -> Parts:
     if not files:
         raise FileNotFoundError(
             f"No file matches the pattern {shown(pattern)}. Check the folder and quote the pattern so that the shell "
-            "leaves it alone."
+            "does not expand it."
         )
     root = Path(os.path.commonpath([file.parent for file in files]))
     return Parts(shown(pattern), sorted(files), root)
 
 
 def _dataset_files(folder: Path) -> list[Path]:
-    """Return the Arrow files of a dataset that Hugging Face's ``save_to_disk`` wrote, in order; none elsewhere."""
+    """Return the Arrow files of a dataset that Hugging Face's ``save_to_disk`` wrote, in order; empty for others."""
     splits = _json(folder / "dataset_dict.json").get("splits")
     if splits is not None:
         raise InputError(
@@ -345,7 +345,7 @@ def _dataset_files(folder: Path) -> list[Path]:
         )
     parts = state.get("_data_files")
     names: list[Any] = [part.get("filename") if isinstance(part, dict) else None for part in parts or ()]
-    # The list is somebody else's: it must not name files of other folders.
+    # The list is untrusted: it must not name files of other folders.
     odd = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     if odd:
         raise InputError(
@@ -355,13 +355,13 @@ def _dataset_files(folder: Path) -> list[Path]:
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"The dataset in {shown(folder)} lacks {some(missing)}, which its state.json names. Copy or write it anew."
+            f"The dataset in {shown(folder)} lacks {some(missing)}, which its state.json names. Copy or write it again."
         )
     return [folder / name for name in names]
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file; nothing where there is none."""
+    """Return the object of a JSON file; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -370,7 +370,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _parquet_files(folder: Path) -> list[Path]:
-    """Parquet files at any depth, without hidden ones and what writers leave beside the data (_SUCCESS, _metadata)."""
+    """Parquet files at any depth, without hidden files and metadata of writers (_SUCCESS, _metadata)."""
     found: list[Path] = []
     for place, folders, names in os.walk(folder, onerror=_raise_refused):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))

@@ -27,9 +27,9 @@ class Images:
     Parameters
     ----------
     entries : sequence of str, path-like or bytes
-        Paths of files, or encoded images (PNG, JPEG and whatever else Pillow reads).
+        Paths of files, or encoded images (PNG, JPEG and other formats that Pillow reads).
     folder : path-like, optional
-        Where relative paths begin. Paths must then stay inside: a table from somebody else must not name other files of
+        Base of relative paths. Paths must then stay inside it, because an untrusted table must not name other files of
         this machine.
 
     Examples
@@ -71,7 +71,7 @@ class Images:
         return len(self.entries)
 
     def joined(self, more: "Images") -> "Images":
-        """Return these images and more."""
+        """Return these images followed by others."""
         both = Images(self.entries + more.entries)
         both.folders = self.folders + more.folders
         return both
@@ -99,11 +99,11 @@ class Images:
         content = self._content(at)
         try:
             with warnings.catch_warnings():
-                # A small file can unpack to a picture of gigabytes.
+                # A small file can unpack to an image of gigabytes.
                 warnings.simplefilter("error", pillow.DecompressionBombWarning)
                 with pillow.open(io.BytesIO(content)) as image:
                     return image.convert("RGB")
-        except Exception as error:  # Pillow's decoders raise whatever occurs to them
+        except Exception as error:  # Pillow's decoders raise errors of many kinds
             raise InputError(
                 f"{self._name(at)} cannot be decoded ({type(error).__name__}: {str(error)[:100]}). Replace the image, "
                 "or leave its row out."

@@ -1,4 +1,4 @@
-"""Label, id and owner columns as arrays, with the labels of both tables brought to one type."""
+"""Label, id and owner columns as arrays, with the labels of both tables in one type."""
 
 import math
 import re
@@ -23,8 +23,8 @@ from shapshift.tables.files import about, cut
 Array = npt.NDArray[Any]
 
 _TRUTH = {"true": True, "false": False}
-_MANY = 20  # rows from which on "nearly all labels differ" means something
-# As programs write numbers; "007" and "+7" are codes. Texts that are alike may be any number.
+_MANY = 20  # minimum number of rows for "nearly all labels differ"
+# Numbers as programs write them; "007" and "+7" are codes. Texts that are alike may be any number.
 _NUMBER = re.compile(r"\s*-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
 _ANY_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _SHOWN = 40  # characters of an entry
@@ -32,13 +32,13 @@ REGRESSION = "--method regression (TableSpec(target='number'))"
 
 
 def read_names(column: Any, what: str, where: str, *, written: bool = False) -> Array:
-    """Entries of a column that names things: integers, truth values or strings, none missing and none merged.
+    """Entries of a column of names: integers, truth values or strings, none missing and none merged.
 
     Parameters
     ----------
     column : pyarrow.ChunkedArray
     what, where : str
-        How messages call the column and its table.
+        Names of the column and its table in messages.
     written : bool
         Whether the column is text because its format has no types; see :func:`as_written`.
     """
@@ -77,13 +77,13 @@ def read_names(column: Any, what: str, where: str, *, written: bool = False) -> 
             f"The {what} column of {where} holds {kind} beyond the years 1 to 9999. Write it as text."
         ) from None
     texts = list(map(str, texts))
-    if any(text.endswith("\0") for text in texts):  # an array of strings would drop it, and merge names
+    if any(text.endswith("\0") for text in texts):  # an array of strings would drop it and merge names
         raise InputError(f"The {what} column of {where} has text that ends in a NUL character. Correct those rows.")
     return np.array(texts)
 
 
 def _times(column: Any) -> list[str]:
-    """Texts of nanoseconds: Python's own times end at microseconds, so two names could become one."""
+    """Write times in nanoseconds as text: Python's own times stop at microseconds, so two names could become one."""
     whole, rest = np.divmod(column.cast(pa.int64()).to_numpy(), 1000)
     kind = column.type
     zoned = {"tz": kind.tz} if pt.is_timestamp(kind) else {}
@@ -96,7 +96,7 @@ def _times(column: Any) -> list[str]:
 
 
 def as_written(column: Any) -> Any:
-    """Text of a format without types as whole numbers, where that loses nothing: none is written in another way.
+    """Text of a format without types as whole numbers, if that loses nothing: all are in canonical form.
 
     "12" is such a number; "012", "+12", "12.0", "1e1" and what does not fit 64 bits are not, and a column with one of
     them stays text.
@@ -108,14 +108,14 @@ def as_written(column: Any) -> Any:
 
 
 def with_whole_numbers(table: Any) -> Any:
-    """Table in which text of a format without types is whole numbers, where that loses nothing."""
+    """Table with text of a format without types as whole numbers, if that loses nothing."""
     for name in about(table).text:
         table = table.set_column(table.column_names.index(name), name, as_written(plain(table[name])))
     return table
 
 
 def exact_numbers(entries: Sequence[Any]) -> Any:
-    """Arrow array of numbers of which no two different ones become one: integers, else floats, else text.
+    """Arrow array that keeps different numbers different: integers, else floats, else text.
 
     This holds across arrays too: no two different numbers of two arrays of floats become one float.
 
@@ -146,13 +146,13 @@ def has_large_floats(column: Any) -> bool:
 
 
 def count_rounded(column: Any, floats: Any, decimal: str = ".") -> int:
-    """Count the whole numbers of a column of text or exact numbers that are another number in ``floats``."""
+    """Count the whole numbers of a column of text or exact numbers that differ from those in ``floats``."""
     large = column.filter(pc.greater_equal(pc.abs(floats), 2.0**53)).to_pylist()
     return rounded_entries(Decimal(str(entry).replace(decimal, ".")) for entry in large)
 
 
 def plain(column: Any) -> Any:
-    """One array without dictionary encoding, of a type that every Arrow function knows."""
+    """One array without dictionary encoding, of a type that every Arrow function supports."""
     if pt.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     array = column.combine_chunks()
@@ -169,7 +169,7 @@ def plain(column: Any) -> Any:
 def same_labels(
     train: Array, val: Array, label: str, written: tuple[bool, bool] = (False, False)
 ) -> tuple[Array, Array, list[str]]:
-    """Bring the labels of both tables to one type, and refuse labels that are no classes.
+    """Convert the labels of both tables to one type, and refuse labels that are not classes.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def same_labels(
         )
     if classes.size == 1:
         notes.append(
-            f"all training rows have the same label, {classes[0].item()!r}: there is nothing to tell apart, so values "
+            f"all training rows have the same label, {classes[0].item()!r}: there is only one class, so values "
             "say little about the rows"
         )
     else:
@@ -292,7 +292,7 @@ def label_sets(table: Any, columns: Sequence[str], where: str) -> tuple[Array, l
             if odd:
                 raise InputError(
                     f"Label {name!r} of {where} must be 0 or 1 in each row. Row {odd[0]} (counted from 0) has "
-                    f"{entries[odd[0]]!r}. Drop rows whose labels are not known."
+                    f"{entries[odd[0]]!r}. Drop rows whose labels are unknown."
                 )
             marks[:, j] = [int(entry) for entry in entries]
         found = [tuple(name for name, mark in zip(names, row, strict=True) if mark) for row in marks.tolist()]
@@ -305,7 +305,7 @@ def is_list(kind: Any) -> bool:
 
 
 def seen_target(column: Any) -> str:
-    """Tell from a label column what it holds: "class", "number" or "set"; see TableSpec.
+    """Detect the content of a label column: "class", "number" or "set"; see TableSpec.
 
     Of numbers, :func:`shapshift.checks.labels.are_numbers` says whether they are classes.
     """
@@ -321,7 +321,7 @@ def seen_target(column: Any) -> str:
 
 
 def odd_places(entries: Sequence[Any]) -> list[int]:
-    """Places of texts that do not read as numbers, with the decimal sign that makes more of them numbers."""
+    """Positions of texts that do not read as numbers, with the decimal sign that makes more of them numbers."""
     texts = [(i, text.strip()) for i, text in enumerate(entries) if isinstance(text, str)]
     odd = [i for i, text in texts if not _ANY_NUMBER.fullmatch(text)]
     if 2 * len(odd) > len(texts):
@@ -330,7 +330,7 @@ def odd_places(entries: Sequence[Any]) -> list[int]:
 
 
 def odd_entry(entries: Sequence[Any]) -> str | None:
-    """Say how many texts do not read as numbers, and where the first one is; None if all do."""
+    """Count texts that do not read as numbers, and name the first one, in words; None if all do."""
     odd = odd_places(entries)
     if not odd:
         return None
@@ -353,11 +353,11 @@ def names_alike(entries: Sequence[Any]) -> str:
 
 
 def _matched(train: Array, val: Array, label: str, written: tuple[bool, bool]) -> tuple[Array, Array]:
-    """Labels of both tables in one type in which equal ones are equal and no two different ones of a table merge."""
+    """Labels of both tables in one type that keeps equal labels equal and different labels of a table different."""
     kinds = train.dtype.kind, val.dtype.kind
     if kinds[0] == kinds[1] and (kinds[0] != "U" or not any(written)):
         return train, val
-    # What is written without a type is its text first: only where that matches nothing is it a number.
+    # Entries without a type are text first, and numbers only if no text matches.
     texts = None
     if "U" in kinds and all(kind == "U" or exact for kind, exact in zip(kinds, written, strict=True)):
         texts = train.astype(str), val.astype(str)
@@ -371,7 +371,7 @@ def _matched(train: Array, val: Array, label: str, written: tuple[bool, bool]) -
     raise InputError(
         f"Label {label!r} is {_kind(train.dtype)} in the training table ({some(np.unique(train).tolist())}) but "
         f"{_kind(val.dtype)} in the validation table ({some(np.unique(val).tolist())}), and these cannot be matched "
-        "without doubt. Write the classes the same way in both."
+        "with certainty. Write the classes the same way in both."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables to arrays: which columns are features, and everything that is fitted on the training rows."""
+"""Arrays from tables: choice of feature columns, and everything that is fitted on the training rows."""
 
 import re
 from collections.abc import Sequence
@@ -29,23 +29,23 @@ _INDEX_NAMES = ("", "__index_level_0__", "Unnamed: 0")
 
 @dataclass(frozen=True)
 class Prepared(Shown):
-    """Arrays ready for valuation, and what was done to get them.
+    """Arrays ready for valuation, and the steps that made them.
 
     Attributes
     ----------
-    X_train, X_val : ndarray of float64, or of a shorter type in which features came
+    X_train, X_val : ndarray of float64, or of a shorter type of the features
     y_train, y_val : ndarray
     feature_names : list of str
         One for each column of `X_train`, after encoding.
     ids, owners : ndarray or None
-        Of the training rows, where the specification names the columns.
+        Of the training rows, if the specification names the columns.
     ids_val, owners_val : ndarray or None
-        Of the validation rows, where their table has the columns.
+        Of the validation rows, if their table has the columns.
     notes : list of str
-        Everything that was done, in sentences for people.
+        All steps, in sentences for people.
     spec : dict
-        The specification with all choices made; JSON-able, and ``TableSpec(**spec)`` repeats the preparation, unless a
-        function embeds.
+        The specification with all choices made; JSON-able, and ``TableSpec(**spec)`` repeats the preparation, unless it
+        embeds with a function.
     """
 
     X_train: Array
@@ -79,8 +79,8 @@ def prepare(train: Any, val: Any, spec: TableSpec, *, progress: bool | None = No
     Raises
     ------
     ValueError
-        If a column is missing, differs between the tables, or cannot be used as it is. The message names all such
-        columns and what to do about them.
+        If a column is missing, differs between the tables, or cannot be used. The message names all such columns and
+        what to do.
     ImportError
         If text is to be embedded and sentence-transformers is not installed.
 
@@ -124,7 +124,7 @@ def prepare(train: Any, val: Any, spec: TableSpec, *, progress: bool | None = No
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns mean what: names of features, and the labels, ids and owners, see :class:`Prepared`.
+    """Roles of columns: names of features, and the labels, ids and owners, see :class:`Prepared`.
 
     Attributes
     ----------
@@ -132,10 +132,10 @@ class Roles:
         With all choices made.
     features : list of str
     where : pair of str
-        What messages call the tables.
+        Names of the tables in messages.
     y_train, y_val, ids, ids_val, owners, owners_val : ndarray or None
     notes, name_notes : list of str
-        What was done to choose features, and to read labels, ids and owners.
+        Steps to choose features, and to read labels, ids and owners.
     """
 
     spec: TableSpec
@@ -151,7 +151,7 @@ class Roles:
     name_notes: list[str]
 
     def spec_as_dict(self) -> dict[str, Any]:
-        """Return the specification as JSON can hold it: with the name of what embeds."""
+        """Return the specification in a form for JSON, with the name of the embedder."""
         embed = self.spec.embed
         return asdict(replace(self.spec, embed=None)) | {"embed": None if embed is None else described(embed)}
 
@@ -204,7 +204,7 @@ def read_roles(train: Any, val: Any, spec: TableSpec) -> Roles:
         name_notes.append(f"{len(known)} owner{'' if len(known) == 1 else 's'} of training rows, by {spec.owner!r}")
         alike = names_alike(known)
         if alike:
-            # A warning and no note: notes are shown to every owner.
+            # A warning, not a note, because notes are shown to every owner.
             warn(
                 f"Owners in column {spec.owner!r} that differ only in spaces, capitals or writing are counted as "
                 f"different owners: {alike}. Write them the same way if they are the same."
@@ -222,9 +222,9 @@ class Features:
     kind : {"numpy", "pandas", "polars", "pyarrow"}
         Container of the training rows.
     index : ndarray or None
-        Their index, where they are a pandas frame.
+        Their index, if they are a pandas frame.
     notes : list of str
-        What was done, in sentences for people.
+        Steps, in sentences for people.
     """
 
     X: Any
@@ -237,8 +237,8 @@ class Features:
 def prepare_features(X: Any, X_val: Any = None) -> Features:
     """Turn feature rows of any container into standardised numbers, fitted on the training rows.
 
-    Numbers have mean 0 and standard deviation 1 over the training rows and the median where they are missing;
-    categories become columns of 0 and 1, the most frequent one where they are missing. Sparse rows stay as they are.
+    Numbers have mean 0 and standard deviation 1 over the training rows, and missing ones become the median. Categories
+    become columns of 0 and 1, and missing ones the most frequent. Sparse rows stay unchanged.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def prepare_features(X: Any, X_val: Any = None) -> Features:
         if set(names) != set(other.column_names):
             odd = set(names) ^ set(other.column_names)
             raise InputError(f"'X' and 'X_val' must have the same columns. Only one has {some(sorted(odd))}.")
-        # Named features: a column is never taken for a row number.
+        # Features are named, so no column is taken for a row number.
         try:
             columns = make_columns(train, other, replace(spec, features=names), names, ("'X'", "'X_val'"), notes)
         except InputError as error:  # it names options of the command line
@@ -372,7 +372,7 @@ def _checked(spec: TableSpec, train: Any) -> TableSpec:
             "columns of texts with --text, of images with --image."
         )
     if spec.label in (spec.id, spec.owner):
-        raise InputError(f"{spec.label!r} is the label and cannot be the id or the owner too. Name another column.")
+        raise InputError(f"{spec.label!r} is the label and cannot also be the id or the owner. Name another column.")
     return spec
 
 
@@ -416,7 +416,7 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
         extra = [name for name in of_val if name not in apart and name not in of_train]
         index = [name for name in _INDEX_NAMES if name in of_train]
         if index:
-            notes.append(f"left out {some(index)}, an unnamed column such as a row index leaves behind")
+            notes.append(f"left out {some(index)}, an unnamed column, probably a saved row index")
     absent = [name for name in chosen if name not in of_val]
     if absent or extra:
         parts = [f"{some(names)} only in {place}" for names, place in zip((absent, extra), where, strict=True) if names]
@@ -427,7 +427,7 @@ def _feature_names(train: Any, val: Any, spec: TableSpec, where: tuple[str, str]
     if not chosen:
         raise InputError(f"No feature column is left in {where[0]}: it has {some(train.column_names)}. Drop fewer.")
     if spec.drop:
-        notes.append(f"left out {some(list(spec.drop))}, as asked")
+        notes.append(f"left out {some(list(spec.drop))}, as requested")
     return chosen
 
 
@@ -439,7 +439,7 @@ def _names(what: str, column: str | None, table: Any, where: str, exact: bool = 
     if exact and column in known.inferred:
         raise InputError(
             f"The {what} {column!r} of {where} was read as {table.schema.field(column).type}, a type inferred from "
-            "text or from parts of different types, in which two names such as '007' and '7' can be one. Read the "
+            "text or from parts of different types, in which two names such as '007' and '7' can become one. Read the "
             f"file with read_table(path, text=[{column!r}])."
         )
     return read_names(table[column], f"{what} {column!r}", where, written=column in known.text)
@@ -451,6 +451,6 @@ def _check_unique(ids: Array, column: str, where: str) -> None:
         twice = distinct[counts > 1]
         raise InputError(
             f"The id column {column!r} of {where} must name each row differently, or values could not be matched to "
-            f"rows. {twice.size} ids occur more than once: {some(twice.tolist())}. Choose another column, or say "
-            f"--owner {column} if it says whose the rows are."
+            f"rows. {twice.size} ids occur more than once: {some(twice.tolist())}. Choose another column, or use "
+            f"--owner {column} if it names the owners of the rows."
         )

@@ -1,4 +1,4 @@
-"""Tables from files: the format by content where the content says it, else by the ending."""
+"""Tables from files: the format is detected from the content if possible, else from the ending."""
 
 import re
 from collections import Counter
@@ -50,7 +50,7 @@ _READABLE = (
     "Parquet (.parquet), CSV (.csv, .tsv, .txt), Feather or Arrow (.feather, .arrow), JSON lines (.jsonl) "
     "or NumPy (.npz)"
 )
-# Formats that people try, and what to do instead.
+# Formats that are not supported, and what to do instead.
 _REFUSED = {
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
     b"\x89HDF": "an HDF5 file; write the table as Parquet",
@@ -85,11 +85,11 @@ def read_table(
         and folders called ``key=value`` become columns. A pattern such as ``"parts/*.csv"`` joins the files it matches,
         in sorted order.
     columns : sequence of str, optional
-        Only these, in this order.
+        Read only these, in this order.
     text : collection of str, default=()
-        Columns of names, such as owners, ids and classes, that stay as they are written where the format has no types
-        (CSV, ``key=value`` folders): as numbers, "007" and "7" would be one name, and so would "1E2" and "100". In JSON
-        lines, and where parts have different types of numbers, no two different numbers become one. Names that are no
+        Columns of names, such as owners, ids and classes, whose text is kept unchanged if the format has no types (CSV,
+        ``key=value`` folders): as numbers, "007" and "7" would be one name, and so would "1E2" and "100". In JSON
+        lines, and if parts have different types of numbers, different numbers stay different. Names that are not a
         column are ignored.
     max_memory : int or str, optional
         Refuse a table that takes more memory, for instance "2GB"; by default, more than is available. A small file can
@@ -103,16 +103,16 @@ def read_table(
     Raises
     ------
     FileNotFoundError, PermissionError, OSError
-        If the file is not there or may not be read.
+        If the file does not exist or may not be read.
     ValueError
-        If its content is not what it should be.
+        If its content is invalid.
 
     Notes
     -----
-    Of a CSV file, the encoding (UTF-8, UTF-16, else Windows-1252 or Latin-1), the separator (comma, semicolon, tab or
-    pipe), the quotation mark and the decimal sign are found out; `prepare` says in its notes what was found.
+    For a CSV file, the encoding (UTF-8, UTF-16, else Windows-1252 or Latin-1), the separator (comma, semicolon, tab or
+    pipe), the quotation mark and the decimal sign are detected; the notes of `prepare` list them.
 
-    Flipped bits are found where the file has checksums: in Parquet files written with ``write_page_checksum=True``,
+    Flipped bits are detected if the file has checksums: in Parquet files written with ``write_page_checksum=True``,
     which is not pyarrow's default, and in ``.npz``. Feather and Arrow files have none.
 
     Examples
@@ -159,7 +159,7 @@ def _read_one(source: Source, columns: list[str] | None, text: Collection[str]) 
 
 
 def unpacked(source: Source) -> tuple[Source, bytes]:
-    """Return the file, unpacked where it is packed, and its first bytes."""
+    """Return the file, unpacked if it is packed, and its first bytes."""
     try:
         with open(source.path, "rb") as file:
             head = file.read(16)
@@ -181,7 +181,7 @@ def unpacked(source: Source) -> tuple[Source, bytes]:
 def find_reader(
     source: Source, head: bytes, columns: list[str] | None = None, text: Collection[str] = ()
 ) -> Callable[[Source], Any]:
-    """Return what reads a file, by its first bytes and its ending."""
+    """Return the reader of a file, by its first bytes and its ending."""
     endings = [ending.lower() for ending in source.path.suffixes]
     if endings and endings[-1] in PACKED_ENDINGS:
         endings.pop()
@@ -201,20 +201,20 @@ def find_reader(
     if ending in _BINARY:
         looks_text = not any(byte < 9 or byte > 126 for byte in head)
         rename = "It looks like text: rename it to .csv or .jsonl if it is that."
-        hint = rename if looks_text else "Copy or write it anew."
+        hint = rename if looks_text else "Copy or write it again."
         raise InputError(f"{source.name} is not a whole {_BINARY[ending]} file: it does not begin like one. {hint}")
     if ending not in _TEXT:
         raise InputError(
-            f"{source.name} has {f'the unknown ending {ending!r}' if ending else 'no ending'}, and its content is none "
-            f"of the binary formats. Expected {_READABLE}. If it is text with separators, rename it to .csv."
+            f"{source.name} has {f'the unknown ending {ending!r}' if ending else 'no ending'}, and its content is not "
+            f"one of the binary formats. Expected {_READABLE}. If it is text with separators, rename it to .csv."
         )
-    # Nobody's CSV header begins with a brace and a quotation mark.
+    # A CSV header does not begin with a brace and a quotation mark.
     looks_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b'{"', b'[{"'))
     return partial(read_json if _TEXT[ending] == "json" or looks_json else read_csv, text=text)
 
 
 def _is_text(source: Source, head: bytes) -> bool:
-    """Whether a file named like text begins like text: a CSV header may well begin with PAR1 or ORC."""
+    """Whether a file named as text begins as text: a CSV header can begin with PAR1 or ORC."""
     return source.path.suffix.lower() in _TEXT and all(32 <= byte <= 126 or byte in b"\t\r\n" for byte in head)
 
 
@@ -231,7 +231,7 @@ def _unpacked(source: Source, packing: str) -> Any:
 
 
 def _joined(tables: list[Any], parts: Parts, text: Collection[str] = ()) -> Any:
-    """All parts under one schema, with a column for each ``key=value`` folder; a part that differs is named."""
+    """All parts under one schema, with a column for each ``key=value`` folder; the error names a part that differs."""
     first, names = shown(parts.files[0]), tables[0].column_names
     fields, aligned = list(tables[0].schema), []
     for file, table in zip(parts.files, tables, strict=True):
@@ -264,9 +264,9 @@ def _joined(tables: list[Any], parts: Parts, text: Collection[str] = ()) -> Any:
 
 
 def _without_loss(tables: list[Any], fields: list[Any], text: Collection[str]) -> tuple[list[Any], About]:
-    """Parts in which numbers of different types are floats, with what that rounded; names stay exact.
+    """Parts with numbers of different types converted to floats, and the counts of rounded ones; names stay exact.
 
-    Arrow would round decimals without a word, and refuse to round integers.
+    Arrow would round decimals silently, and refuse to round integers.
     """
     inferred, rounded = [], {}
     for j, field in enumerate(fields):
@@ -289,7 +289,7 @@ def _without_loss(tables: list[Any], fields: list[Any], text: Collection[str]) -
 
 
 def _folder_columns(table: Any, parts: Parts, sizes: list[int], text: Collection[str]) -> tuple[Any, About]:
-    """Table with a column for each ``key=value`` folder between the root and the parts, and what is known of them."""
+    """Table with a column for each ``key=value`` folder between the root and the parts, and metadata on them."""
     known = About()
     for key, entries in folder_keys(parts, table.column_names).items():
         # 18 digits fit int64.

@@ -20,7 +20,7 @@ from shapshift.exceptions import InputError
 from shapshift.tables.files import About, Source, cut, marked, repeated
 from shapshift.tables.labels import count_rounded, exact_numbers, has_large_floats
 
-# Where several fit equally well the first wins: the rarer a character is inside text, the stronger its evidence.
+# If several fit equally well, the first wins: rarer characters in text are stronger evidence.
 DELIMITERS = {"\t": "tab", "|": "pipe", ";": "semicolon", ",": "comma"}
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -43,13 +43,13 @@ _JSON_KINDS = {
     list: "a list",
     dict: "an object",
 }
-# A line after the last one: within an open quotation it is no record of its own.
+# A line after the last one: within an open quotation it does not form a record.
 _END = ["\0end of the file"]
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a delimited file is written.
+    """Dialect of a delimited file.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ def csv_records(source: Source) -> tuple[Iterator[tuple[int, list[str]]], Dialec
     Raises
     ------
     ValueError
-        Also while records are taken.
+        Also while records are read.
     """
     encoding, dialect = find_dialect(source)
     _refuse_open_quote(source, encoding, dialect)
@@ -133,13 +133,13 @@ def csv_records(source: Source) -> tuple[Iterator[tuple[int, list[str]]], Dialec
 
 
 def find_encoding(source: Source) -> str:
-    """Find the encoding of a text file: by its byte order mark or NUL bytes, else UTF-8 if it is, else a Latin one."""
+    """Find the encoding of a text file: by its byte order mark or NUL bytes, else UTF-8 if valid, else a Latin one."""
     head = source.head(4096)
     for mark, encoding in BOMS:
         if head.startswith(mark):
             return encoding
     if b"\0" in head:
-        # Mostly ASCII text in two-byte units has a NUL in every other place.
+        # Mostly ASCII text in two-byte units has NULs at every second position.
         zeros = [head[start::2].count(0) / max(1, len(head[start::2])) for start in (0, 1)]
         if max(zeros) > 0.4 and min(zeros) < 0.1:
             return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
@@ -157,19 +157,19 @@ def find_encoding(source: Source) -> str:
 
 
 def open_text(source: Source, encoding: str) -> io.TextIOWrapper:
-    """Open as text with line ends as they are and without a byte order mark."""
+    """Open as text with unchanged line ends and without a byte order mark."""
     return io.TextIOWrapper(source.open(), encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="")
 
 
 def sniff(sample: str, *, whole: bool) -> Dialect:
-    """Find the dialect under which the first records have as many fields as the header.
+    """Find the dialect that gives the first records the same number of fields as the header.
 
     Parameters
     ----------
     sample : str
         The beginning of the file.
     whole : bool
-        Whether that is all of it; if not, its last record may be cut.
+        Whether that is the whole file; if not, its last record may be cut.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def sniff(sample: str, *, whole: bool) -> Dialect:
             parsed = _records(body, delimiter, mark, whole)
             width = len(parsed[0]) if parsed else 0
             fit = sum(len(record) == width for record in parsed) / len(parsed) if width > 1 else -1.0
-            # An apostrophe that quotes must quote at least as well as the usual mark does.
+            # Apostrophes are quotes only if they fit at least as well as quotation marks.
             if fit > best_fit or (fit == best_fit >= 0 and delimiter == best and mark == "'"):
                 best, best_fit, records, quote = delimiter, fit, parsed, mark
     header, rows = (records[0] if records else []), records[1:]
@@ -214,7 +214,7 @@ def _records(body: str, delimiter: str, quote: str, whole: bool) -> list[list[st
     reader = csv.reader(io.StringIO(body, newline=""), delimiter=delimiter, quotechar=quote)
     try:
         records = list(islice(reader, _SAMPLE_RECORDS))
-    except csv.Error:  # a field longer than the csv module takes: with the wrong quotes, or a very long text
+    except csv.Error:  # a field longer than the csv module allows: wrong quotes, or a very long text
         return []
     if not whole and 1 < len(records) < _SAMPLE_RECORDS:
         records.pop()
@@ -278,7 +278,7 @@ def _parse_csv(
 
 
 def _read_blocks(source: Source, read: Callable[[Any, int], Any], explain: Callable[[Exception], str]) -> Any:
-    """Read a file with Arrow in blocks of a given size, larger ones where a record does not fit into a block."""
+    """Read a file with Arrow in blocks of a given size, larger ones if a record does not fit into a block."""
     block = _BLOCK
     while True:
         try:
@@ -305,10 +305,10 @@ def numbered_records(source: Source, encoding: str, dialect: Dialect) -> Iterato
 
 
 def _refuse_open_quote(source: Source, encoding: str, dialect: Dialect) -> None:
-    """Refuse a quotation mark that is never closed: all rows after it would silently become one field."""
+    """Refuse an unclosed quotation mark: all rows after it would silently become one field."""
     with open_text(source, encoding) as file:
         count = sum(chunk.count(dialect.quote) for chunk in iter(lambda: file.read(_SAMPLE), ""))
-    if count % 2 == 0:  # every mark has its partner, or an error shows elsewhere
+    if count % 2 == 0:  # every mark has its partner, or an error is raised elsewhere
         return
     line, record = 0, _END
     for line, record in numbered_records(source, encoding, dialect):  # noqa: B007  # the last pair is read below
@@ -321,7 +321,7 @@ def _refuse_open_quote(source: Source, encoding: str, dialect: Dialect) -> None:
 
 
 def _ragged(source: Source, encoding: str, dialect: Dialect) -> str | None:
-    """Say which line is the first with too few or too many fields."""
+    """Name the first line with too few or too many fields."""
     width = 0
     try:
         for line, record in numbered_records(source, encoding, dialect):
@@ -341,7 +341,7 @@ def _ragged(source: Source, encoding: str, dialect: Dialect) -> str | None:
 def read_json(source: Source, text: Collection[str] = ()) -> Any:
     """Read JSON lines, or a list of objects, into a typed table; keys that an object lacks are missing values.
 
-    Texts in the columns ``text`` are not taken for dates, and their numbers are kept apart whatever their size.
+    Texts in the columns ``text`` are not converted to dates, and their numbers stay different whatever their size.
     """
     encoding = find_encoding(source)
     if encoding in ("cp1252", "latin-1"):
@@ -374,7 +374,7 @@ def read_json(source: Source, text: Collection[str] = ()) -> Any:
 
 
 def _exact_objects(source: Source, is_list: bool) -> list[dict[str, Any]]:
-    """Objects of the file, with numbers as they are written."""
+    """Objects of the file, with the text of numbers unchanged."""
     with open_text(source, "utf-8") as file:
         if is_list:
             return list(json.load(file, parse_float=Decimal))
@@ -395,7 +395,7 @@ def _parse_json(source: Source, schema: Any = None) -> Any:
 
 
 def _wrong_line(source: Source) -> str | None:
-    """Say which line is the first that is no object, or in which a key changes its type."""
+    """Name the first line that is not an object, or in which a key changes its type."""
     kinds: dict[str, tuple[str, int]] = {}
     with open_text(source, "utf-8") as file:
         for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""Vectors that were computed before, kept on disk under the hash of what they were computed from."""
+"""Cache of vectors on disk, keyed by the hash of their item."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ Keys = npt.NDArray[np.bytes_]
 
 _TABLE = "CREATE TABLE vectors (key BLOB PRIMARY KEY, kind TEXT, vector BLOB, checksum BLOB)"
 _KINDS = {"float64", *ROW_TYPES.values()}
-# Seconds of work that may wait to be written: every write goes through to the disk.
+# Most seconds of work that wait to be written: every write goes through to the disk.
 _WAIT = 0.1
 # Keys that are looked up at a time.
 LOOKED_UP = 512
@@ -31,16 +31,16 @@ _PATIENCE = 60.0
 class VectorCache:
     """An SQLite file of the vectors of one model; several processes may use it at a time.
 
-    What a process that is killed had written stays, so no more than the batch at work, and those of the tenth of a
-    second before it, are lost. Each vector has a checksum, and one that is damaged counts as not there. There is no
-    code in such a file, but whoever may write it decides about the vectors.
+    A killed process loses at most its current batch, and those of the tenth of a second before it. Each vector has a
+    checksum, and a damaged one counts as missing. The file contains no code, but anyone who can write it controls the
+    vectors.
 
     Parameters
     ----------
     folder : path-like
-        Made if it is not there.
+        Created if it does not exist.
     model : str
-        What identifies the model: another one has another file.
+        Identity of the model; each model has its own file.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class VectorCache:
         self._waiting: list[tuple[bytes, str, bytes, bytes]] = []
         self._written = time.monotonic()
         with self._named():
-            # Nothing of a file that somebody else made runs.
+            # No code of an untrusted file runs.
             self._file.execute("PRAGMA trusted_schema = OFF")
             self._file.execute("BEGIN IMMEDIATE")
             there = self._file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
@@ -70,7 +70,7 @@ class VectorCache:
         if there not in ([], [(_TABLE,)]):
             self._file.close()
             raise InputError(
-                f"{os.fspath(self.path)!r} is an SQLite file, but none of kept vectors. Remove it, or name another "
+                f"{os.fspath(self.path)!r} is an SQLite file, but not a cache of vectors. Remove it, or name another "
                 "folder in 'cache'."
             )
 
@@ -84,7 +84,7 @@ class VectorCache:
             self._file.close()
 
     def get(self, keys: Keys) -> dict[int, Array]:
-        """Return the vectors that are there, by the place of their key; at most ``LOOKED_UP`` keys."""
+        """Return the stored vectors, by the position of their key; at most ``LOOKED_UP`` keys."""
         places = {_key(key): place for place, key in enumerate(keys)}
         with self._named():
             marks = ",".join("?" * len(places))
@@ -96,7 +96,7 @@ class VectorCache:
         return vectors
 
     def put(self, keys: Keys, vectors: Array) -> None:
-        """Keep vectors, in place of any that are there."""
+        """Store vectors, replacing existing ones."""
         stored = np.ascontiguousarray(vectors, dtype=vectors.dtype.newbyteorder("<"))
         kind = vectors.dtype.name
         for key, vector in zip(map(_key, keys), stored, strict=True):
@@ -119,8 +119,8 @@ class VectorCache:
             yield
         except (sqlite3.Error, OSError) as error:
             raise InputError(
-                f"The kept vectors in {os.fspath(self.path)!r} cannot be used ({error}). Remove the file if it is "
-                "damaged, make room on the disk if it is full, or name another folder in 'cache' or SHAPSHIFT_CACHE."
+                f"The cache of vectors {os.fspath(self.path)!r} cannot be used ({error}). Remove the file if it is "
+                "damaged, free space on the disk if it is full, or name another folder in 'cache' or SHAPSHIFT_CACHE."
             ) from error
 
 

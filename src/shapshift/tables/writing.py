@@ -1,4 +1,4 @@
-"""Tables written anew in their own format: rows left out, labels replaced, a column added, all else as it was."""
+"""Changed tables in their own format: rows left out, labels replaced, a column added, all else unchanged."""
 
 import codecs
 import csv
@@ -29,7 +29,7 @@ _EXACT |= {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", c
 
 @dataclass(frozen=True)
 class Changes:
-    """What is done to the rows of a table.
+    """Changes to the rows of a table.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Changes:
     weight: str = "weight"
 
     def part(self, start: int, count: int) -> "Changes":
-        """Return the changes of some rows that follow each other, numbered from 0."""
+        """Return the changes of consecutive rows, numbered from 0."""
         end = start + count
         labels = {row - start: label for row, label in self.labels.items() if start <= row < end}
         weights = None if self.weights is None else self.weights[start:end]
@@ -60,9 +60,9 @@ class Changes:
 
 
 def cleaned_names(path: PathLike, stem: str) -> dict[str, Path]:
-    """Names of the files that a table is written anew to, and the files they are made from.
+    """Names of the changed files of a table, and the files they are made from.
 
-    One file keeps its ending, without that of a packed one; several go to a folder, under the names they have.
+    One file keeps its ending, without that of packing; several go to a folder, under their own names.
 
     Examples
     --------
@@ -90,12 +90,12 @@ def _plain_name(file: Path) -> str:
 
 
 def rewrite(file: Path, target: Path, changes: Changes, start: int) -> int:
-    """Write one file of a table anew.
+    """Write one changed file of a table.
 
     Parameters
     ----------
     file, target : pathlib.Path
-        What is read and what is written.
+        File to read, and file to write.
     changes : Changes
         Of the whole table.
     start : int
@@ -104,7 +104,7 @@ def rewrite(file: Path, target: Path, changes: Changes, start: int) -> int:
     Returns
     -------
     int
-        How many rows the file has.
+        Number of rows of the file.
     """
     source, head = unpacked(Source(file))
     reader: Any = find_reader(source, head)
@@ -117,7 +117,7 @@ Written = tuple[Callable[[BinaryIO], object], int]
 
 
 def _write_csv(source: Source, head: bytes, changes: Changes, start: int) -> Written:
-    """Write records of a delimited file as they are but for what changes."""
+    """Write records of a delimited file, unchanged except for the changes."""
     encoding, dialect = find_dialect(source)
     mark, codec, text = _text_of(source, encoding)
     lines = list(io.StringIO(text, newline=""))
@@ -160,7 +160,7 @@ def _raw_records(lines: list[str], dialect: Any) -> Iterator[tuple[list[str], st
 
 
 def _with_field(raw: str, place: int, text: str, dialect: Any) -> str:
-    """Replace one field of a record; it is quoted if it was, or has to be."""
+    """Replace one field of a record; it is quoted if it was or must be."""
     quote, at, number = dialect.quote, 0, 0
     end = len(raw.rstrip("\r\n"))
     while True:
@@ -188,7 +188,7 @@ def _number(number: float, decimal: str) -> str:
 
 
 def _place_of(names: list[str], part: Changes, source: Source) -> int:
-    """Place of the label among columns; refused if labels change that are not in the file."""
+    """Position of the label among columns; raises if labels change that are not in the file."""
     if part.label not in names and part.labels:
         raise InputError(
             f"{source.name} has no column {part.label!r} of its own, so its rows cannot be given another label. Write "
@@ -218,7 +218,7 @@ def _encoded(text: str, mark: bytes, codec: str, source: Source) -> Callable[[Bi
 
 
 def _write_json(source: Source, head: bytes, changes: Changes, start: int) -> Written:
-    """Write objects of JSON lines, or of a list, as they are but for what changes."""
+    """Write objects of JSON lines, or of a list, unchanged except for the changes."""
     mark, codec, text = _text_of(source, find_encoding(source))
     listed = text.lstrip().startswith("[")
     spans = list(_objects(text)) if listed else []
@@ -238,7 +238,7 @@ def _write_json(source: Source, head: bytes, changes: Changes, start: int) -> Wr
 
 
 def _objects(text: str) -> Iterator[tuple[int, int]]:
-    """Where the entries of a list begin and end."""
+    """Start and end of the entries of a list."""
     decoder, at = json.JSONDecoder(), _past_space(text, text.index("[") + 1)
     while text[at] != "]":
         end = decoder.raw_decode(text, at)[1]
@@ -302,7 +302,7 @@ def _changed(table: Any, changes: Changes, start: int, source: Source) -> tuple[
 
 
 def _relabelled(column: Any, labels: Mapping[int, Any]) -> Any:
-    """Replace entries of a column; whole numbers become floats where others come, categories keep their order."""
+    """Replace entries of a column; whole numbers become floats if needed, categories keep their order."""
     kind, entries = column.type, column.to_pylist()
     for row, label in labels.items():
         entries[row] = label
@@ -320,7 +320,7 @@ def _relabelled(column: Any, labels: Mapping[int, Any]) -> Any:
 
 
 def _write_npz(source: Source, head: bytes, changes: Changes, start: int) -> Written:
-    """Arrays with an entry for each row lose the same ones; ``feature_names`` and all others stay."""
+    """Drop the same rows from all arrays with an entry per row; ``feature_names`` and all others stay."""
     arrays = npz_arrays(source)
     count = len(arrays["X"])
     part = changes.part(start, count)
@@ -336,7 +336,7 @@ def _write_npz(source: Source, head: bytes, changes: Changes, start: int) -> Wri
         )
     if part.weights is not None:
         name = part.weight
-        while name in arrays:  # also among arrays that are no column
+        while name in arrays:  # also among arrays that are not columns
             name += "_"
         arrays[name] = part.weights
     kept: dict[str, Any] = {
