@@ -370,7 +370,7 @@ def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
     # Sorted texts have no order that distances could use, so ordinal numbers do not help.
     ways = f"--drop {name} or --text {name}" if texts else f"--drop {name} or --categorical ordinal"
     if sum(map(len, texts)) > _LONG_TEXT * max(1, len(texts)) and len(distinct) > _FEW_ROWS:
-        raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; use {ways}")
+        raise UnusableError(f"holds long texts, for instance {present[0][:40]!r}...; choose: {ways}")
     if len(distinct) > MOST_CATEGORIES and spec.categorical != "ordinal":
         mixed = _mostly_numbers(column)
         numeric = f" Most read as numbers, but in {where} {mixed}: correct these if they are wrong." if mixed else ""
@@ -378,10 +378,10 @@ def _refuse_identifiers(column: Column, where: str, spec: TableSpec) -> None:
             numeric = " They all read as numbers: store them as such."
         raise UnusableError(
             f"has {len(distinct)} distinct values in {len(present)} training rows, more than the {MOST_CATEGORIES} "
-            f"that are made into columns of their own.{numeric} Use {ways}"
+            f"that are made into columns of their own.{numeric} Choose: {ways}"
         )
     if spec.features is None and len(distinct) == len(present) >= _FEW_ROWS:
-        raise UnusableError(f"looks like an id: every training row has another value. Use --id {name}, {ways}")
+        raise UnusableError(f"looks like an id: every training row has another value. Choose: --id {name}, {ways}")
 
 
 def _mostly_numbers(column: Column) -> str | None:
