@@ -402,12 +402,12 @@ def opened_while_busy(browser: Any, running: Running) -> Iterator[Any]:
 def test_the_validation_rows_are_asked(browser: Any, shared: Running) -> None:
     with opened(browser, shared) as page:
         page.keyboard.press("3")
-        page.get_by_role("heading", name="How far can this be trusted").wait_for()
+        page.get_by_role("heading", name="How reliable are the values").wait_for()
         page.get_by_role("heading", name="Boundary coverage").wait_for()
         page.get_by_role("button", name="Leave out each point").click()
         page.get_by_role("region", name="Points with the most influence").wait_for()
         page.get_by_role("button", name="Add noise").click()
-        page.get_by_role("heading", name="What changes when the validation set does").wait_for()
+        page.get_by_role("heading", name="What changes with the validation set").wait_for()
         until(page, "document.querySelectorAll('#ask .plot canvas').length >= 8")
         page.locator("#ask details summary").first.click()
         assert page.locator("#ask details table").first.is_visible()
