@@ -46,10 +46,13 @@ class VectorCache:
     --------
     >>> import tempfile
     >>> from shapshift.tables.vector_cache import VectorCache
-    >>> with tempfile.TemporaryDirectory() as folder, VectorCache(folder, "lengths, version 1") as cache:
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with VectorCache(folder.name, "lengths, version 1") as cache:
     ...     cache.put(np.array([b"a", b"b"]), np.array([[1.0], [2.0]]))
+    >>> with VectorCache(folder.name, "lengths, version 1") as cache:
     ...     cache.get(np.array([b"b", b"c"]))
     {0: array([2.])}
+    >>> folder.cleanup()
     """
 
     def __init__(self, folder: str | os.PathLike[str], model: str) -> None:
@@ -84,7 +87,7 @@ class VectorCache:
             self._file.close()
 
     def get(self, keys: Keys) -> dict[int, Array]:
-        """Return the stored vectors, by the position of their key; at most ``LOOKED_UP`` keys."""
+        """Return the vectors in the file, by the position of their key; at most ``LOOKED_UP`` keys."""
         places = {_key(key): place for place, key in enumerate(keys)}
         with self._named():
             marks = ",".join("?" * len(places))
@@ -96,7 +99,7 @@ class VectorCache:
         return vectors
 
     def put(self, keys: Keys, vectors: Array) -> None:
-        """Store vectors, replacing existing ones."""
+        """Store vectors, replacing existing ones; they are in the file after a tenth of a second, or on exit."""
         stored = np.ascontiguousarray(vectors, dtype=vectors.dtype.newbyteorder("<"))
         kind = vectors.dtype.name
         for key, vector in zip(map(_key, keys), stored, strict=True):
