@@ -708,11 +708,12 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             f"![Gains against the rank correlation with Shapley's payouts]({folder}/tradeoff.png)\n",
             markdown_table(chosen),
             textwrap.fill(
-                "Why small subsets matter: in a subset of fewer than K rows a seat is empty, and whoever takes it is "
-                "paid, right or wrong (hard utility), or for telling the more frequent class (soft). In one of at "
-                "least K rows a row takes the seat of another: it is worth the difference of being right. A label that "
-                "knows nothing of its row then loses wherever the K-th neighbour in a subset is right more often than "
-                "such a label. Both utilities give the same values there.",
+                "Why small subsets matter: a subset of fewer than K rows has an empty seat. A row that takes it is "
+                "paid if its label is right and loses nothing if it is wrong (hard utility), or is paid for naming "
+                "the more frequent class (soft). In a subset of at least K rows, a row takes the seat of another and "
+                "is worth the difference between the two votes. A label that is independent of its row then loses "
+                "wherever the K-th neighbour in a subset is right more often than such a label. Both utilities give "
+                "the same values there.",
                 120,
             )
             + "\n",

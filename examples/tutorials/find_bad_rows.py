@@ -39,7 +39,7 @@ print(f"{len(X)} rows, of which {len(wrong)} have a wrong label")
 # -------------------------------
 #
 # :func:`~shapshift.find_suspects` asks of each row what the other rows say about it.
-# ``error=0.1`` says how many right labels you accept among the flagged rows: one in ten.
+# ``error=0.1`` is the share of right labels that you accept among the flagged rows: one in ten.
 
 from shapshift import find_suspects
 
@@ -48,8 +48,8 @@ for finding in suspects.findings():
     print("-", finding)
 
 # %%
-# The flagged rows, with the most probable first.
-# ``label`` is what the table says, ``suggested`` is what it should probably say, and ``reason`` says why.
+# The flagged rows, with the most probable first (here all are close to 1).
+# ``label`` is the label in the table, ``suggested`` the label that is probably right, and ``reason`` says why.
 
 flagged = suspects.flagged_frame().sort_values("probability", ascending=False)
 flagged[["id", "label", "suggested", "probability", "reason"]].round(2)
@@ -66,8 +66,8 @@ print(f"{len(found)} of {len(wrong)} wrong labels are flagged")
 # What the rows look like
 # -----------------------
 #
-# Left: the probability of an error for each row, by class. Right: the share of right labels to expect among the flagged
-# rows if more rows were flagged; the dashed line is what ``error=0.1`` allows.
+# Left: the probability of an error for each row, by class. Right: the share of right labels to expect if more rows
+# were flagged; the dashed line is what ``error=0.1`` allows.
 
 axes = suspects.plot()
 
@@ -86,21 +86,23 @@ X_clean, y_clean, weight = decisions.apply(X, y)
 print(f"{(y_clean != y).sum()} labels changed")
 
 # %%
-# :func:`~shapshift.measure_cleaning` trains models before and after, and also after the removal of as many random rows.
-# It judges all of them on the test rows, with 95% intervals.
+# :func:`~shapshift.measure_cleaning` trains a model on the rows before the correction, after it, and after the removal
+# of as many random rows. It scores all of them on the test rows, with 95% intervals. ``minority recall`` is the recall
+# of the class with the fewest rows.
 
 effect = measure_cleaning(decisions, X, y, X_test, y_test, "logistic", repeats=5)
 effect.to_frame("pandas").round(3)
 
 # %%
-# Read the lines ``after - before``: an interval above 0 says that the correction helped this model on these test rows.
-# An interval that contains 0 says that 60 test rows cannot tell.
+# Read the lines ``after - before``. If the interval is above 0, the correction helped this model.
+# Here it starts at 0: 60 test rows are too few to tell.
 #
 # What a single row is worth
 # --------------------------
 #
 # A suspect is a statement about a label. A value is a statement about usefulness: how much a row adds to the accuracy
-# on validation points. Wrong labels have low values, and some right ones have low values too.
+# on validation points. Wrong labels have low values, and some right ones have low values too. The test rows serve as
+# validation points here.
 
 from shapshift import KNNShapley
 
@@ -117,8 +119,8 @@ for row in order:
 # Next
 # ----
 #
-# * The same on the command line: ``shapshift suspects table.csv --label y``, then ``shapshift clean table.csv --label
-#   y``.
+# * The same on the command line: ``shapshift suspects table.csv --label y`` lists the rows, and ``shapshift clean
+#   table.csv --label y --action relabel`` corrects them (without ``--action`` it drops them).
 # * :doc:`/suspects` explains the columns, the choice of a model, rare classes, several labels, and when not to use it.
 # * :doc:`/cleaning` explains lists of decisions.
 # * :doc:`validation_set_size` says whether values such as those above can be trusted.

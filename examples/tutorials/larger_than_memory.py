@@ -15,6 +15,7 @@ You need: ``pip install ".[pandas,plot]"`` in the folder of the source; for the 
 # ---------------------
 #
 # We write a table of 60,000 rows in three parts. Yours may have as many rows as your disk holds.
+# ``write_page_checksum=True`` lets the reader detect damaged files.
 
 import tempfile
 from pathlib import Path
@@ -40,8 +41,8 @@ pq.write_table(table(300), folder / "val.parquet", write_page_checksum=True)
 
 # %%
 # Pass the folder instead of an array, and the name of the label column instead of labels. ``max_memory`` bounds what
-# the computation allocates. It is small here, so that the rows stay in a file as those of a large table do; rows
-# that fit are loaded.
+# the computation allocates. It is small here, so that the rows stay on disk as those of a large table would; rows
+# that fit in memory are loaded.
 
 from time import perf_counter
 
@@ -54,12 +55,12 @@ print(from_files)
 print(f"{perf_counter() - start:.1f} s")
 
 # %%
-# The result is as for rows in memory. With 300 points and 60,000 rows most intervals contain 0.
+# The result has the same type as for rows in memory. With 300 points and 60,000 rows most intervals contain 0.
 
 ax = from_files.plot()
 
 # %%
-# The values are the same, to the last bit, as those of the same rows in memory.
+# The values equal those of the same rows in memory, to the last bit.
 
 import pandas as pd
 
@@ -73,8 +74,8 @@ print("equal to the last bit:", np.array_equal(values, from_files.values))
 # -----------------------------
 #
 # With ``checkpoint=`` progress is kept in a folder.
-# After a crash or Ctrl-C, the same call continues from there, and finished work is not done again: here the second call
-# finds all of it finished. Other data or parameters than those of the folder are refused.
+# After a crash or Ctrl-C, the same call resumes from there. Here the first call finishes, so the second one only
+# reads the result. A call with other data or parameters is refused.
 
 for attempt in ("first call", "same call again"):
     start = perf_counter()
@@ -86,8 +87,8 @@ for attempt in ("first call", "same call again"):
 # More than one machine
 # ---------------------
 #
-# Inside a context that names a cluster, the same call is computed there.
-# The address is that of your Dask scheduler; Ray works in the same way.
+# Inside a context that names a cluster, the same call runs on the cluster.
+# Replace the address by that of your Dask scheduler. Ray works in the same way.
 #
 # .. code-block:: python
 #

@@ -37,7 +37,7 @@ print(f"{len(y)} rows on offer, {len(y_val)} validation rows; Delta has {len(car
 #
 # :func:`~shapshift.pay_owners` values the rows, adds up the values of each seller, and shares the budget in proportion.
 # The default rule counts rows that are equal or nearly equal once, for the seller who submitted the first.
-# It says in words what it pays for.
+# ``sentences`` states the rule in words.
 
 from shapshift import pay_owners
 
@@ -47,6 +47,7 @@ for sentence in pay.sentences():
 
 # %%
 # Each amount comes with a 95% interval: what another sample of as many validation rows would have paid.
+# Delta gets nothing: the negative values of its wrong labels outweigh the positive values of its other rows.
 
 for seller in pay.owners:
     print(pay.line(seller))
@@ -58,7 +59,7 @@ ax = pay.plot()
 # What the rule invites
 # ---------------------
 #
-# No rule is safe against everything. This one says what it leaves open.
+# No rule is safe against everything. ``invites`` lists the tricks that can still gain under this one.
 
 for sentence in pay.invites():
     print("-", sentence)
@@ -85,7 +86,7 @@ print(*found.findings(), sep="\n")
 # Are there copies already?
 # -------------------------
 #
-# Look before you pay. Here Echo sells ten rows of Alpha again, slightly changed.
+# Look for copies before you pay. Here Echo sells ten rows of Alpha again, slightly changed.
 
 from shapshift import find_duplicates
 
@@ -102,6 +103,7 @@ copies.owners_frame("pandas")
 #
 # :func:`~shapshift.write_statements` writes a page for each seller: the amount, its interval, the rule, and the
 # values of the seller's own rows. It names no other seller and shows no validation row.
+# Pass a folder of your own instead of a temporary one, and open the pages in a browser.
 
 import tempfile
 from pathlib import Path

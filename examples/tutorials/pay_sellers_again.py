@@ -14,7 +14,7 @@ You need: ``pip install ".[pandas,plot,market]"`` in the folder of the source.
 # -----------------------
 #
 # Each round needs a validation file of the buyer and a table for each seller. We make small ones in a folder for
-# temporary files. A share of the labels of bob is wrong.
+# temporary files. Some of bob's labels are wrong.
 
 import tempfile
 from pathlib import Path
@@ -45,7 +45,8 @@ dee = write_rows("dee", 5, 50)
 # -------
 #
 # ``open`` fixes the terms: budget, rule of payment, columns, and the validation file.
-# It commits to that file without showing it: publish the commitment before sellers submit.
+# It commits to that file without showing it: publish ``opened.commitment`` before sellers submit.
+# ``submit`` returns a receipt for the seller, and notes on anything unusual in the table.
 
 from shapshift import Market
 
@@ -56,7 +57,7 @@ for seller, table in {"ann": ann, "bob": bob, "cid": cid}.items():
     print(seller, "receipt", receipt.digest[:16], *notes)
 
 # %%
-# ``close`` takes the validation file again, checks that it is the one that was committed to, values the rows, and pays.
+# ``close`` takes the validation file again, checks that it matches the commitment, values the rows, and pays.
 
 october = market.close("2026-10", val_october)
 for seller, cents in october.payments.items():
@@ -67,7 +68,7 @@ print("publish this digest:", october.digest[:16], "...")
 # November
 # --------
 #
-# With ``keep=True`` the tables of October stay on offer, unless their sellers submit others or withdraw.
+# With ``keep=True`` the tables of October stay on offer, unless their sellers submit new ones or withdraw.
 # cid withdraws, dee is new, the budget is larger, and the validation file is new.
 
 market.open("2026-11", val_november, 12_000, label="class", keep=True)
@@ -81,7 +82,8 @@ for seller, cents in november.payments.items():
 # Why did a payment change?
 # -------------------------
 #
-# ``changes`` splits the change of each seller's payment into five parts that add up to the cent.
+# ``changes`` splits the change of each seller's payment into five parts that add up to the cent. Most of what bob loses
+# comes from the other sellers: cid left and dee joined.
 
 reasons = market.changes("2026-11", ["ann", "bob"])
 for seller, parts in reasons.items():
@@ -102,7 +104,7 @@ _ = ax.legend()
 # What if a seller returns with sold rows?
 # ----------------------------------------
 #
-# eve submits the table that ann sold in October. The ledger knows who was first.
+# eve submits the table that ann sold in October. The ledger shows that ann was first, so eve is paid nothing for it.
 
 market.open("2026-12", val_november, 12_000, label="class", keep=True)
 market.submit("2026-12", "eve", ann)
@@ -114,7 +116,7 @@ print(f"eve is paid {december.payments.get('eve', 0) / 100:,.2f}; ann {december.
 # -----------------------
 #
 # ``verify`` checks the chain of digests and the commitments, and computes every payment again from what is stored.
-# ``head`` is a digest that was published before: without one, nobody could tell that the last events were cut off.
+# ``head`` is a digest that you published before. Without it, nobody could tell whether the last events were removed.
 
 checked = market.verify(recompute=True, head=december.digest)
 print("everything as it must be:", checked.ok)

@@ -6,15 +6,17 @@ Shen, Yang and Liu describe how noise in a validation set shifts values, and pro
 This tutorial repeats the main observation, applies the correction, and then asks the same questions about another
 dataset, another perturbation and another correction.
 
-You need a copy of the source. ``make env`` in its folder installs everything into ``.venv``; run Python there, so that
-``experiments`` can be imported. The full reproduction is ``make reproduce``; its results are on :doc:`/reproduction`.
+You need a copy of the source. ``make env`` in its folder installs everything into ``.venv``. Save the script or
+notebook of this page in that folder and run it there with ``.venv/bin/python``, so that ``experiments`` can be imported.
+``make reproduce`` runs the full reproduction; its results are on :doc:`/reproduction`.
 """
 
 # %%
 # The observation
 # ---------------
 #
-# We value the same training rows on a clean validation set and on noisy copies of it.
+# We value the same training rows on a clean validation set and on noisy copies of it. With noise the values spread less,
+# and fewer of them are positive.
 
 import numpy as np
 
@@ -46,7 +48,7 @@ _ = ax.legend()
 # --------------
 #
 # :class:`~shapshift.BoundaryCorrector` with ``rule="paper"`` rescales boundary points and shifts the values as
-# published. ``evaluate`` says which aspects of the clean values come back.
+# published. ``evaluate`` shows which properties of the clean values it restores.
 
 from shapshift import BoundaryCorrector, evaluate
 
@@ -55,7 +57,8 @@ table = evaluate(corrected, clean, noisy[1.0]).to_frame("pandas").set_index("sta
 table.loc[["std_ratio", "positive_count", "spearman", "sign_agreement"]].drop(columns="aspect").round(2)
 
 # %%
-# The spread and the number of positive values come back. The order of the rows (``spearman``) need not.
+# The correction nearly restores the spread (``std_ratio``) and the number of positive values, but not the order of the
+# rows (``spearman``).
 #
 # A study of your own
 # -------------------
@@ -96,8 +99,9 @@ means = result.records.groupby(["perturbation", "version"])[["std_ratio", "spear
 means.round(2)
 
 # %%
-# ``noisy`` is without correction. Compare the rows: a correction that matches the spread (``std_ratio`` near 1) does
-# not have to bring the distribution nearer (``wasserstein``, lower is better), and cannot change the order by itself.
+# ``noisy`` is without correction. One factor matches the spread (``std_ratio`` 1) and brings the distribution nearer
+# to the clean one (``wasserstein``, lower is better), but it cannot change the order. The paper's correction overshoots
+# the spread here; under feature noise the distribution is then farther from the clean one than without correction.
 #
 # Next
 # ----

@@ -2,9 +2,9 @@
 Text and images
 ===============
 
-Values of nearest neighbours need vectors. A function that turns a batch of items into vectors is enough: your
-network, or anything simpler. This tutorial values images and short texts, finds wrong labels among them, and runs
-without a network.
+Nearest neighbours need vectors. Pass a function that turns a batch of items into vectors: your neural network, or
+anything simpler. This tutorial values images and short texts, and finds wrong labels among them. It downloads
+nothing.
 
 You need: ``pip install ".[pandas,plot]"`` in the folder of the source.
 """
@@ -26,8 +26,8 @@ wrong = rng.choice(len(labels), size=30, replace=False)
 labels[wrong] = (labels[wrong] + rng.integers(1, 10, size=30)) % 10
 
 # %%
-# :class:`~shapshift.Embedder` calls a function batch by batch, and checks what comes back.
-# The function here counts ink in small windows; it stands in for your network.
+# :class:`~shapshift.Embedder` calls a function batch by batch, and checks what it returns.
+# The function here averages the ink in small windows; it stands in for your network.
 
 
 def windows(batch):
@@ -42,16 +42,16 @@ vectors = Embedder(windows, batch_size=500).transform(images)
 print(images.shape, "->", vectors.shape)
 
 # %%
-# With torch, the function is ``lambda batch: network(preprocess(batch))`` under ``torch.no_grad()``. Tensors are
-# taken as arrays are.
+# With torch, the function is ``lambda batch: network(preprocess(batch))`` under ``torch.no_grad()``. It may return
+# tensors.
 #
-# From here on, images are a table. Each is valued on all others.
+# From here on, the images are rows of a table. Each row is valued on all others.
 
 result = cross_value(KNNShapley(n_neighbors=5), vectors, labels)
 print(result)
 
 # %%
-# The images with the lowest values; labels that are wrong on purpose are red.
+# The images with the lowest values. A red title marks a label that we made wrong.
 
 import matplotlib.pyplot as plt
 
@@ -101,7 +101,8 @@ print(texts[0], "|", noisy[0])
 
 # %%
 # In a table, :class:`~shapshift.tables.TableSpec` names the column of texts and the function that embeds it. Here the
-# function weighs counts of words and reduces them to 20 dimensions. It is fitted once, on the training texts.
+# function weighs counts of words and reduces them to 20 dimensions. It is fitted once, on the training texts: the
+# first 300. The other 100 are validation points.
 
 import pyarrow as pa
 from sklearn.decomposition import TruncatedSVD
@@ -119,8 +120,8 @@ low = values.argsort()[:15]
 print(f"{np.isin(low, swapped).sum()} of the 15 texts with the lowest values have a wrong label; there are 15")
 
 # %%
-# For real texts and photos take a model that was saved to a folder. Nothing is downloaded, and vectors are kept, so
-# that the second run does not load the model:
+# For real texts and photos, use a model that was saved to a folder; :doc:`/inputs` shows how to save one. Nothing is
+# downloaded. Vectors are cached, so the second run does not load the model:
 #
 # .. code-block:: console
 #
@@ -131,4 +132,4 @@ print(f"{np.isin(low, swapped).sum()} of the 15 texts with the lowest values hav
 # ----
 #
 # * :doc:`/inputs` describes embedders, models in folders, graphs of neighbours, and frames with text and gaps.
-# * :doc:`find_bad_rows` goes on from suspects to a cleaned table.
+# * :doc:`find_bad_rows` corrects the suspects and measures the effect.

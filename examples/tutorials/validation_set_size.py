@@ -4,7 +4,7 @@ Is my validation set large enough?
 
 Values are computed on a validation set, and a validation set is a sample.
 Another sample of the same size would give other values.
-This tutorial measures how different they would be, how many points it takes, and which statements hold already.
+This tutorial measures how different they would be, how many points you need, and what you can already conclude.
 
 You need: ``pip install ".[pandas,plot]"`` in the folder of the source.
 """
@@ -38,8 +38,8 @@ measured = [spearman(one.values, other.values) for one, other in pairs]
 print(f"rank correlation: mean {np.mean(measured):.2f}, from {min(measured):.2f} to {max(measured):.2f}")
 
 # %%
-# A correlation this low says that much of the ranking is chance.
-# You do not need a second sample to see this: each valuation predicts it from its own points.
+# A correlation this low means that much of the ranking is chance.
+# You do not need a second sample to see this: each valuation predicts the rank correlation from its own points.
 # From 100 points the prediction is rough, and here too low; from 400 points on it is close, see below.
 
 predicted = [one.reliability_spearman for one, _ in pairs]
@@ -50,6 +50,7 @@ print(f"predicted from one sample: mean {np.mean(predicted):.2f}, from {min(pred
 # ------------------------
 #
 # ``points_needed(0.9)`` is the number of points for which two samples would correlate at 0.9.
+# It and ``reliability`` are about the correlation of the values; ``reliability_spearman`` is about that of the ranks.
 
 result = model.value(X_val[:400], y_val[:400])
 print(f"reliability of 400 points: {result.reliability:.2f}")
@@ -75,7 +76,7 @@ for n, number in ((100, 10), (400, 10), (1600, 5)):
 # What can be said already
 # ------------------------
 #
-# A ranking needs many points. Single statements may need few: the interval of a row says between which values it lies.
+# A ranking needs many points. A statement about one row may need few: look at the interval of its value.
 
 low, high = result.interval(0.95)
 print(f"{(low > 0).sum()} rows are surely positive, {(high < 0).sum()} surely negative, the rest is open")
@@ -85,8 +86,8 @@ ax = result.plot()
 # Points that depend on each other
 # --------------------------------
 #
-# Ten readings of one patient are not ten points. Name what belongs together with ``clusters=``, and the errors count
-# patients. Here each point is there five times.
+# Ten readings of one patient are not ten independent points. Pass the patients as ``clusters=``, and the errors count
+# patients. Here each point occurs five times.
 
 repeated = np.repeat(np.arange(100), 5)
 once = model.value(X_val[:100], y_val[:100])
@@ -100,7 +101,8 @@ print(f"the 100 points alone:            reliability {once.reliability:.2f}")
 # If there are too few points
 # ---------------------------
 #
-# 1. Borrow from the training rows with ``pool="train"``. Here the population is known, so we can see what it gains.
+# 1. Use the training rows as additional points with ``pool="train"``. Here the population is known, so we can measure
+#    the gain.
 
 population = model.value(X_val[100:], y_val[100:])
 plain, pooled = once, model.value(X_val[:100], y_val[:100], pool="train")
@@ -108,7 +110,7 @@ for name, values in {"plain": plain.values, "pooled": pooled.values}.items():
     print(f"{name}: rank correlation with the values on 19,900 other points {spearman(values, population.values):.2f}")
 
 # %%
-# 2. Label more points, drawn at random from what the model will be used on. ``points_needed`` says how many.
+# 2. Label more points, drawn at random from the data that the model will be used on. ``points_needed`` says how many.
 # 3. Act only on rows whose interval is on one side of 0.
 #
 # Next

@@ -4,7 +4,7 @@ Value data without a validation set
 
 Values need points on which the training rows are judged.
 If you have one table only, the other rows of the table can be these points.
-This tutorial values a table on itself, and shows what to do when rows belong together or come one after the other.
+This tutorial values a table on itself, and shows what to do with groups of related rows and with rows in time.
 
 You need: ``pip install ".[pandas,plot]"`` in the folder of the source.
 """
@@ -43,8 +43,8 @@ result.to_frame("pandas").sort_values("value").head().round(4)
 # Rows that belong together
 # -------------------------
 #
-# If several rows come from one patient, a row must not be judged by other rows of the same patient: they resemble it
-# for a reason that no new patient shares. Name the patients with ``groups=``.
+# If several rows come from one patient, a row must not be judged by other rows of the same patient: they resemble each
+# other more than they resemble a new patient. Pass the patients as ``groups=``.
 # Here we make a table in which 60 patients have five nearly equal readings each, and the outcome has nothing to do with
 # the features: nothing can be learned from this table.
 
@@ -61,7 +61,7 @@ print(f"readings judged by all others:       {together.values.sum():+.2f}")
 print(f"readings judged by other patients:   {apart.values.sum():+.2f}")
 
 # %%
-# The first sum is too good: readings of one patient vote for each other.
+# The first sum is too high: readings of one patient vote for each other.
 # The second one is right: there is nothing to gain. Its standard errors count patients.
 #
 # Rows in time
@@ -78,13 +78,14 @@ print(f"{in_time.n_train} of {len(X)} rows have a value")
 # A few validation points of your own
 # -----------------------------------
 #
-# With some validation points, use them and borrow from the training rows: ``pool="train"`` weighs both sides by how far
-# they agree, and says how much it borrowed.
+# If you have a few validation points, use them together with the training rows: ``pool="train"`` weights both sides by
+# how well they agree, and says how much weight the training rows got.
 
-few = rng.permutation(len(X))
-model = KNNShapley(n_neighbors=5).fit(X[few[60:]], y[few[60:]])
-plain = model.value(X[few[:60]], y[few[:60]])
-pooled = model.value(X[few[:60]], y[few[:60]], pool="train")
+order = rng.permutation(len(X))
+few, rest = order[:60], order[60:]
+model = KNNShapley(n_neighbors=5).fit(X[rest], y[rest])
+plain = model.value(X[few], y[few])
+pooled = model.value(X[few], y[few], pool="train")
 print(f"borrowed: {pooled.parameters['pool']['weight']:.0%}")
 print(f"mean width of the 95% intervals: {np.ptp(plain.interval(), axis=0).mean():.4f} without, ", end="")
 print(f"{np.ptp(pooled.interval(), axis=0).mean():.4f} with the training rows")

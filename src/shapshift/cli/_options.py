@@ -287,7 +287,7 @@ class Method:
         metavar="NAME",
     )
     neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1)
-    utility: Literal["soft", "hard"] = option("soft", "Divide votes by the number of voters, or by K.")
+    utility: Literal["soft", "hard"] = option("soft", "soft: divide votes by the number of voters; hard: by K.")
     semivalue: str | None = option(
         None,
         "shapley, banzhaf, loo, calibrated, filled (Shapley values over subsets of at least 2K rows), banzhaf:W like "

@@ -106,7 +106,7 @@ def datasets(run: Run) -> None:
 
 @command("doctor", writes=False, panel=PANEL, examples=["shapshift doctor", "shapshift doctor --json"])
 def doctor(run: Run) -> None:
-    """Show versions, devices and threads, and check that they suffice and that valuing works here."""
+    """Show versions, devices and threads, and check that versions are recent enough and that valuing works."""
     import numba
 
     from shapshift.io.files import cache_folder
