@@ -588,7 +588,7 @@ def _sections(folder: Path, page: Path) -> list[str]:
         if files:
             parts.append("### " + section({path.stem: pd.read_csv(path) for path in files}).lstrip("# "))
     links = [f"{words}: [{name}]({name}.md)" for name, words in PAGES.items() if (page.parent / f"{name}.md").exists()]
-    said = " ".join(["What the paper names without showing it.", *(f"{link}." for link in links)])
+    said = " ".join(["Experiments that the paper names without showing results.", *(f"{link}." for link in links)])
     return [f"## Further experiments\n\n{said}\n", *parts] if parts else []
 
 

@@ -7,7 +7,7 @@ This tutorial repeats the main observation, applies the correction, and then ask
 dataset, another perturbation and another correction.
 
 You need a copy of the source. ``make env`` in its folder installs everything into ``.venv``. Save the script or
-notebook of this page in that folder and run it there with ``.venv/bin/python``, so that ``experiments`` can be imported.
+notebook of this page in that folder and run it with ``.venv/bin/python``, so that ``experiments`` can be imported.
 ``make reproduce`` runs the full reproduction; its results are on :doc:`/reproduction`.
 """
 
@@ -15,8 +15,8 @@ notebook of this page in that folder and run it there with ``.venv/bin/python``,
 # The observation
 # ---------------
 #
-# We value the same training rows on a clean validation set and on noisy copies of it. With noise the values spread less,
-# and fewer of them are positive.
+# We value the same training rows on a clean validation set and on noisy copies of it. With noise the values spread
+# less, and fewer of them are positive.
 
 import numpy as np
 

@@ -74,7 +74,7 @@ class Duplicates(Result):
     labels, labels_val, owners : ndarray or None
         As given.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
 
     Examples
     --------

@@ -301,7 +301,7 @@ def evaluate_valuation(
     Several valuations share the random orders, and every coalition of players is fitted once. The results of each are
     the same as if it were evaluated alone with the same seed.
 
-    No rows, rows of one class and coalitions that the estimator refuses are scored as a constant model is, see
+    The empty set, rows of one class and coalitions that the estimator refuses are scored like a constant model, see
     :class:`shapshift.SampledShapley`.
 
     Examples

@@ -226,7 +226,7 @@ class ShiftAudit(Result):
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     id_names : tuple
         Names of the levels of the caller's index.
     sampling : mapping

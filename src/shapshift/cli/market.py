@@ -142,7 +142,9 @@ class Model:
 
     panel: ClassVar[str] = "Method"
     neighbors: int = option(5, "K of the KNN classifier.", "-k", metavar="K", min=1, recorded=False)
-    utility: Literal["soft", "hard"] = option("soft", "soft: divide votes by the number of voters; hard: by K.", recorded=False)
+    utility: Literal["soft", "hard"] = option(
+        "soft", "soft: divide votes by the number of voters; hard: by K.", recorded=False
+    )
     metric: Literal["euclidean", "sqeuclidean", "manhattan", "cosine"] = option(
         "euclidean", "Distance between rows.", recorded=False
     )

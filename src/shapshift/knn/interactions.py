@@ -58,7 +58,7 @@ class Interactions(Result):
     fingerprint : str
         Of the model.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
 
     Examples
     --------

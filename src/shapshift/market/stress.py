@@ -57,7 +57,7 @@ class StressTest(Result):
     parameters : mapping
         Budget, seed, and parameters of the valuation.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
 
     Examples
     --------

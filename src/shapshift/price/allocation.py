@@ -75,7 +75,7 @@ class Allocation(Result):
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     uncorrected : ndarray of shape (n_owners,) or None
         Payouts, in cents, from the noisy values that were corrected, when those are not the ones that are paid.
     carried : ndarray of shape (n_owners,) or None

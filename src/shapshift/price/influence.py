@@ -100,7 +100,7 @@ class InfluenceAudit(Result):
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     """
 
     archive_kind: ClassVar[str] = "shapshift.InfluenceAudit"

@@ -65,7 +65,7 @@ class ValidationAttack(Shown):
     digits : int
         Decimals of the currency.
     table_kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     """
 
     owner: Any

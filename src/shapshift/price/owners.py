@@ -86,7 +86,7 @@ class OwnerValues(Result):
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     standard_error : ndarray of shape (n_owners,) or None
         Standard error of each value due to the sample of points; None with one validation point.
     block_sums, block_sizes : ndarray of shape (n_blocks, n_owners) and (n_blocks,), or None

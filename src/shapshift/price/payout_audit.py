@@ -68,7 +68,7 @@ class PayoutAudit(Result):
     fingerprint : str
         Hash of the training rows and labels.
     kind : str
-        The caller's kind of table.
+        Kind of tables, as in the caller's data: "numpy", "pandas", "polars" or "pyarrow".
     sampling_low, sampling_high : ndarray of shape (n_owners,) or None
         Bounds of a 95% interval of the payout on another sample of validation points, in cents. None if the values lack
         blocks, see :func:`random_blocks`.
