@@ -689,7 +689,7 @@ def _page(tables: dict[str, pd.DataFrame], settings: MarketSettings, folder: str
             ),
             "## An example\n",
             "Twelve sellers share 10,000; what one of them is paid without and with a trick. Copies are submitted "
-            "after their originals: who submits a row of another first is paid for it, under any rule.\n",
+            "after their originals: a seller who submits another seller's row first is paid for it, under any rule.\n",
             markdown_table(before_and_after()),
             "## How the default was chosen\n",
             textwrap.fill(
