@@ -15,8 +15,8 @@ notebook of this page in that folder and run it with ``.venv/bin/python``, so th
 # The observation
 # ---------------
 #
-# We value the same training rows on a clean validation set and on noisy copies of it. With noise the values spread
-# less, and fewer of them are positive.
+# We value the same training rows on a clean validation set and on noisy copies of it. From noise 0.5 on, the values
+# spread much less, and fewer of them are positive.
 
 import numpy as np
 

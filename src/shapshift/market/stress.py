@@ -280,10 +280,10 @@ def stress_market(
 
     Notes
     -----
-    Payments are computed once for the original rows and once per game: attackers times tricks times repeats. Everything
-    else stays fixed: other sellers do not react, features are not rescaled, and added rows come after all others. Gains
-    are differences of payouts before rounding to cents; less than half a cent counts as 0, since it comes from rounding
-    sums.
+    Payments are computed once for the original rows and once per game: attackers times tricks, times repeats for
+    tricks that draw at random. Everything else stays fixed: other sellers do not react, features are not rescaled,
+    and added rows come after all others. Gains are differences of payouts before rounding to cents; less than half
+    a cent counts as 0, since it comes from rounding sums.
 
     Examples
     --------

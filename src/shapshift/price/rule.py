@@ -108,7 +108,7 @@ class Rule(Shown):
     Notes
     -----
     Under the default neither copying one's own rows, nor copying those of others later than them, nor splitting into
-    names with positive totals changes any payout beyond rounding. :meth:`invites` says what still gains.
+    names with positive totals changes any payout beyond rounding. :meth:`invites` lists the tricks that still gain.
 
     Examples
     --------
