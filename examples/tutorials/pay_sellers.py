@@ -83,6 +83,9 @@ found = stress_market(KNNShapley(), X, y, X_val, y_val, sellers, 10_000, attacke
 print(*found.findings(), sep="\n")
 
 # %%
+# Copies gain nothing now. Only Delta gains by a split: its total is negative, and a name that gets few of the wrong
+# labels can have a positive one. ``Policy(deposit=)`` charges negative totals, see :doc:`/payments`.
+#
 # Are there copies already?
 # -------------------------
 #

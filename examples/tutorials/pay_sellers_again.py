@@ -46,7 +46,7 @@ dee = write_rows("dee", 5, 50)
 #
 # ``open`` fixes the terms: budget, rule of payment, columns, and the validation file.
 # It commits to that file without showing it: publish ``opened.commitment`` before sellers submit.
-# ``submit`` returns a receipt for the seller, and notes on anything unusual in the table.
+# ``submit`` returns an event, whose digest is the seller's receipt, and notes on columns that were left out.
 
 from shapshift import Market
 

@@ -91,9 +91,9 @@ def price(run: Run) -> None:
     """Divide a budget among the owners of the training rows.
 
     Rows of equal label that are equal or nearly equal count once, for the owner who submitted the first; owners are
-    paid for the values of their rows (Shapley values over subsets of at least 2K rows), negative ones included. Copies,
-    and splitting into several names, then gain nothing. Who has copies of whose rows is listed before anything is paid;
-    --pay-by chooses another rule.
+    paid for the values of their rows (Shapley values over subsets of at least 2K rows), negative ones included.
+    Copies, and splitting into names with positive totals, then gain nothing. The output lists who has copies of
+    whose rows; --pay-by chooses another rule.
 
     Each payout has the interval that other samples of validation rows would give, and with --noise or --perturb the
     range in which it moves. Payouts, what is kept back and what cannot be allocated add up to the budget to the cent.
