@@ -480,7 +480,7 @@ def test_rerun_says_what_may_have_changed_the_bytes(here: Path) -> None:
     for folder, versions, code, says in (
         ("out", body["versions"], 2, "'valuation.npz', 'values.parquet' beside it differ from what it says"),
         ("alone", body["versions"], 5, "Report this"),
-        ("out", body["versions"] | {"blas": "openblas 0.1 Abacus"}, 5, "made with openblas 0.1 Abacus"),
+        ("out", body["versions"] | {"blas": "openblas 0.1 Abacus"}, 5, "The run used openblas 0.1 Abacus"),
         ("out", body["versions"] | {"numpy": "0.1"}, 5, "Other versions are installed"),
     ):
         Path(folder, "manifest.json").write_text(json.dumps(body | {"outputs": other, "versions": versions}))

@@ -1255,8 +1255,8 @@ def test_results_are_copied_and_pickled_as_frozen_as_they_were(audit: PayoutAudi
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"currency": None}, "it has no 'currency'"), ({"currency": 3}, "its 'currency' is not what"),
-        ({"budget_cents": True}, "its 'budget_cents' is not what"), ({"owners": "ab"}, "its 'owners' is not what"),
+        ({"currency": None}, "it has no 'currency'"), ({"currency": 3}, "its 'currency' has the wrong type"),
+        ({"budget_cents": True}, "its 'budget_cents' has the wrong type"), ({"owners": "ab"}, "its 'owners' is not what"),
         ({"kind": "excel"}, "unknown 'kind'"), ({"owners": ["a"]}, "has shape"),
     ],
 )  # fmt: skip
