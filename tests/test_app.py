@@ -499,6 +499,48 @@ def test_a_log_belongs_to_one_process_and_to_one_kind_of_file(tmp_path: Path) ->
         DecisionLog(tmp_path / "none" / "decisions.csv")
 
 
+HEADER = b"id,action,label,weight,probability,reason,row\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PAR1\0\1\2\nabc\xff\nPAR1", "not text"),
+        (b'line 1 "quote\nline 2\nline 3\n', "lacks the columns|quot"),
+        (b'"a","b"\n"1","2"', "lacks the columns"),
+        (HEADER.replace(b",", b";") + b"p1;drop;;;;;\n", "saved by another program"),
+        (HEADER + b"p1,drop,,,,,", "saved by another program"),
+    ],
+)
+def test_a_file_that_is_no_log_stays_as_it_is(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        DecisionLog(path)
+    assert path.read_bytes() == content
+
+
+def test_a_log_with_a_stray_quote_loses_nothing(tmp_path: Path) -> None:
+    path, source = tmp_path / "decisions.csv", make_source()
+    table = source.train.select(source.features)
+    ids = source.ids[10:13]
+    with DecisionLog(path) as log:
+        log.append(Decisions.of(table, source.y, ids=ids, actions=["drop"] * 3, table_ids=source.ids))
+    content = path.read_bytes().replace(b'"p011"', b'"p011')
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="in line 3 or later"):
+        DecisionLog(path)
+    assert path.read_bytes() == content
+
+
+def test_a_log_is_no_link(tmp_path: Path) -> None:
+    # In a folder of results from elsewhere, it could make or change any file of the user.
+    (tmp_path / "decisions.csv").symlink_to(tmp_path / "startup")
+    with pytest.raises(ValueError, match="are a link"):
+        DecisionLog(tmp_path / "decisions.csv")
+    assert not (tmp_path / "startup").exists()
+
+
 # See
 
 

@@ -1,13 +1,17 @@
 """DecisionLog: decisions as they are made, each on disk before the next."""
 
 import os
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from shapshift.cleaning.decisions import Decisions
+from shapshift.cleaning.decisions import COLUMNS, Decisions
 from shapshift.exceptions import InputError
 from shapshift.io.files import locked, sync_folder
+
+#: How a line ends whose row was read; half a line has no such end.
+_WHOLE = re.compile(rb',"h[0-9a-f]{16}"\r?\n')
 
 
 class DecisionLog:
@@ -50,7 +54,10 @@ class DecisionLog:
                 raise InputError(
                     f"The decisions {str(self.path)!r} are open in another process. Close it, or name another file."
                 )
-            self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+            if self.path.is_symlink():  # in a folder from elsewhere it could name any file
+                raise InputError(f"The decisions {str(self.path)!r} are a link to another file. Name that file itself.")
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+            self._handle = os.open(self.path, flags, 0o666)
             stack.callback(os.close, self._handle)
             self._repair()
             if os.fstat(self._handle).st_size == 0:
@@ -60,11 +67,29 @@ class DecisionLog:
             self._stack = stack.pop_all()
 
     def _repair(self) -> None:
-        """Cut off a last line that is not whole: cells stand in quotes, and a line ends outside of them."""
-        content = self.path.read_bytes()
-        end = len(content)
-        while end and not (content[end - 1 : end] == b"\n" and content.count(b'"', 0, end) % 2 == 0):
-            end = content.rfind(b"\n", 0, end - 1) + 1
+        """Cut off a last line that is not whole: cells stand in quotes, and a line ends outside of them.
+
+        Of a file that is no log, nothing is cut off.
+        """
+        content, header = self.path.read_bytes(), _nothing().csv_text().encode()
+        if not (content.startswith(header) or header.startswith(content)):
+            self.read()  # or say what is wrong with the file
+            first = content.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf").replace(b'"', b"").rstrip(b"\r")
+            if first != ",".join(COLUMNS).encode() or not content.endswith(b"\n"):
+                raise InputError(
+                    f"The decisions {str(self.path)!r} were saved by another program, so none can be appended. Save "
+                    f"them with the first line {','.join(COLUMNS)} and a line break at the end, or name another file."
+                )
+            return
+        end = lines = place = quotes = 0
+        for number, line in enumerate(content.split(b"\n")[:-1], 1):
+            place, quotes = place + len(line) + 1, quotes + line.count(b'"')
+            end, lines = (end, lines) if quotes % 2 else (place, number)
+        if _WHOLE.search(content, end):
+            raise InputError(
+                f"A quotation mark is missing, or one too many, in the decisions {str(self.path)!r}, in line "
+                f"{lines + 1} or later. Correct it."
+            )
         if end < len(content):
             os.truncate(self._handle if os.truncate in os.supports_fd else self.path, end)
             os.fsync(self._handle)
