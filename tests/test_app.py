@@ -369,6 +369,51 @@ def test_a_new_start_takes_the_log_over(study: Study, tmp_path: Path) -> None:
         Study(changed, log)
 
 
+def test_decisions_about_a_row_are_undone_in_any_order(study: Study) -> None:
+    def decided(row: int) -> str:
+        return str(study.decision(row)["action"])
+
+    first, second = study.decide("drop", [70, 71]), study.decide("keep", [70])
+    third = study.decide("weight", [70], weight=0.5)
+    assert [study.undo(one)["undone"] for one in (third, second, first)] == [1, 1, 2]
+    assert (decided(70), decided(71)) == ("", "")
+    # What was undone out of turn does not come back.
+    first, second, third = (study.decide(action, [70, 72]) for action in ("drop", "keep", "drop"))
+    assert study.undo(second) == {"undone": 0, "kept": 2}
+    study.undo(third)
+    assert decided(70) == "drop"
+    second = study.decide("keep", [72])
+    assert study.undo(first) == {"undone": 1, "kept": 1}
+    study.undo(second)
+    assert (decided(70), decided(72)) == ("", "")
+    source = study.source
+    plan = study.log.read().plan(source.train.select(source.features), source.y, ids=source.ids)
+    assert (plan.actions == "keep").all()
+
+
+@pytest.mark.parametrize("given", [{"action": "drop"}, {"action": "weight", "weight": 0}])
+def test_a_log_that_leaves_no_row_opens_again(study: Study, tmp_path: Path, given: dict[str, Any]) -> None:
+    study.decide(rows=list(range(160)), **given)
+    study.close()
+    again = Study(study.source, DecisionLog(tmp_path / "decisions.csv"))
+    assert again.state()["counts"][given["action"]] == 160
+    again.close()
+
+
+def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
+    made = make_source(hostile=False, task="number", y=np.arange(160), owners=None, pay=None)
+    study = Study(made, DecisionLog(tmp_path / "decisions.csv"))
+    for label in ("2.5", "1e300"):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            study.decide("relabel", [3], label=label)
+    study.decide("relabel", [3], label="7")
+    assert study.left()[1][3] == 7
+    study.close()
+    again = Study(made, DecisionLog(tmp_path / "decisions.csv"))
+    assert again.decision(3)["new"] == "7"
+    again.close()
+
+
 @pytest.mark.parametrize(
     ("action", "rows", "more", "said"),
     [

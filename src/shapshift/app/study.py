@@ -118,10 +118,11 @@ class Source:
 
 @dataclass
 class _Operation:
-    """Rows that were decided about at once, and what was decided about each before."""
+    """Rows that were decided about at once, and what was decided about each before, by which operation."""
 
     rows: Indices
     before: list[tuple[int, Any, float]]
+    earlier: Indices
 
 
 class Study:
@@ -278,7 +279,8 @@ class Study:
             return
         source = self.source
         table = source.train.select(source.features)
-        earlier.plan(table, source.y, ids=self.ids, task=source.task, lose_classes=True, new_classes=True)
+        allowed = {"lose_classes": True, "new_classes": True, "lose_rows": True}  # here it can be mended
+        earlier.plan(table, source.y, ids=self.ids, task=source.task, **allowed)
         known = {str(one): row for row, one in enumerate(self.ids.tolist())}
         for k, (one, action) in enumerate(zip(earlier.ids, earlier.actions, strict=True)):
             undone = action == "keep" and earlier.reasons[k] == UNDO
@@ -295,8 +297,13 @@ class Study:
                 made = math.nan
             if not math.isfinite(made):
                 raise InputError(f"The new label must be a number. Got {str(text)[:60]!r}.")
-            whole = self.source.y.dtype.kind in "iu"
-            return int(made) if whole and made.is_integer() else made
+            if self.source.y.dtype.kind not in "iu":
+                return made
+            if not made.is_integer() or abs(made) >= 2**53:
+                raise InputError(
+                    f"The new label must be a whole number, as those of the table are. Got {str(text)[:60]!r}."
+                )
+            return int(made)
         classes = self.rows.classes
         known: dict[str, Any] = {}
         for entry in () if classes is None else classes.entries:
@@ -345,8 +352,8 @@ class Study:
             after = [(code, made, float(weight) if action == "weight" else math.nan)] * at.size
             self._write(at, after, str(reason)[:500])
             operation, self._next = self._next, self._next + 1
+            self._operations[operation] = _Operation(at, before, self._owner_of[at])
             self._owner_of[at] = operation
-            self._operations[operation] = _Operation(at, before)
             while len(self._operations) > UNDONE:
                 self._operations.pop(next(iter(self._operations)))
         self._follow()
@@ -375,10 +382,21 @@ class Study:
             entries = [entry for entry, is_last in zip(found.before, last.tolist(), strict=True) if is_last]
             if rows.size:
                 self._write(rows, entries, "")
-                self._owner_of[rows] = 0
+                self._owner_of[rows] = found.earlier[last]
             del self._operations[operation]
+            if rows.size < found.rows.size:
+                self._skip(operation, found)
         self._follow()
         return {"undone": int(rows.size), "kept": int(found.rows.size - rows.size)}
+
+    def _skip(self, operation: int, undone: _Operation) -> None:
+        """Let later operations, where they are undone, return to what was before one that is undone already."""
+        for later in self._operations.values():
+            at = np.flatnonzero(later.earlier == operation)
+            places = np.searchsorted(undone.rows, later.rows[at])
+            later.earlier[at] = undone.earlier[places]
+            for k, place in zip(at.tolist(), places.tolist(), strict=True):
+                later.before[k] = undone.before[place]
 
     def _entry(self, row: int) -> tuple[int, Any, float]:
         return int(self._action[row]), self._labels.get(row), self._weights.get(row, math.nan)

@@ -396,8 +396,12 @@ class Decisions(Shown):
         task: str | None = None,
         lose_classes: bool = False,
         new_classes: bool = False,
+        lose_rows: bool = False,
     ) -> Plan:
-        """Return the effect of :meth:`apply` on each row; the parameters are the same."""
+        """Return the effect of :meth:`apply` on each row; the parameters are the same.
+
+        With ``lose_rows`` all rows may be dropped, too.
+        """
         known, labels = _table(X, y, ids)
         if task is not None:
             check.check_choice("Decisions.apply", "task", task, TASKS)
@@ -423,7 +427,8 @@ class Decisions(Shown):
             if self.actions[k] == "weight":
                 weights[row] = self.weights[k]
         plan = Plan(actions, new, weights)
-        self._check_left(plan, labels, by_class and not lose_classes)
+        if not lose_rows:
+            self._check_left(plan, labels, by_class and not lose_classes)
         return plan
 
     def _rows_of(self, which: Iterable[int], known: dict[str, int]) -> list[int]:
