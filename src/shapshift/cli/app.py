@@ -4,7 +4,6 @@ import importlib.util
 import shlex
 import signal
 import sys
-import time
 import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 OPENED = ("value", "audit", "report", "price", "explain")
 LEDGERS = (".db", ".sqlite", ".sqlite3")
 LEVELS = "0.1,0.2,0.5,1"
-#: Seconds between new links that are printed because an old one was opened.
-_PAUSE = 5
 
 
 @dataclass(frozen=True)
@@ -143,14 +140,10 @@ def app(run: Run) -> None:
         source = replace(_source(inner, run, known), images=asked.images, image_shape=shape)
         log = DecisionLog(asked.decisions or (folder or Path()) / "decisions.csv")
         study = Study(source, log, run.terminal.trace)
-    printed = 0.0
 
     def print_link(link: str) -> None:
-        nonlocal printed
-        if time.monotonic() - printed > _PAUSE or not printed:
-            printed = time.monotonic()
-            run.terminal.line(f"Open {link}", "bold")
-            sys.stdout.flush()
+        run.terminal.line(f"Open {link}", "bold")
+        sys.stdout.flush()
 
     try:
         server = Listening(study, sellers, asked.port, print_link)
