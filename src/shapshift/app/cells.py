@@ -86,8 +86,11 @@ def _image(source: "Source", cell: Any) -> bytes | Path | None:
     if source.images is None or not isinstance(cell, str) or not cell.lower().endswith(_ENDINGS) or "\0" in cell:
         return None
     folder = source.images.resolve()
-    path = (folder / cell).resolve()
-    inside = path.is_relative_to(folder) and path.is_file() and path.stat().st_size <= LARGEST
+    try:
+        path = (folder / cell).resolve()
+        inside = path.is_relative_to(folder) and path.is_file() and path.stat().st_size <= LARGEST
+    except (OSError, RuntimeError):  # a text that is too long for a name, or a link to itself
+        return None
     return path if inside else None
 
 

@@ -1,6 +1,7 @@
 """Columns of all rows: orders to sort by, filters, and windows of what a table shows."""
 
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,12 +90,14 @@ class Rows:
         if not is_class:
             self.numbers["label"] = np.asarray(labels, dtype=np.float64)
         self._orders: OrderedDict[str, Positions] = OrderedDict()
+        self._lock = threading.Lock()
         self._texts: list[tuple[Any, npt.NDArray[Any] | None]] | None = None
 
     def set(self, name: str, column: npt.NDArray[Any]) -> None:
         """Put a column of numbers in place."""
-        self.numbers[name] = column
-        self._orders.pop(name, None)
+        with self._lock:
+            self.numbers[name] = column
+            self._orders.pop(name, None)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column as the page gets it: float32, or the numbers of names."""
@@ -138,19 +141,22 @@ class Rows:
         """
         order = self._order(str(query.get("sort") or "row"))
         if query.get("descending"):
-            order = self._reversed(str(query["sort"]), order)
+            order = self._reversed(str(query.get("sort") or "row"), order)
         kept = self._passing(query)
         return order if kept is None else order[kept[order]]
 
     def _order(self, name: str) -> Positions:
         """Return the rows in ascending order, equal ones by position, missing ones last."""
-        found = self._orders.get(name)
+        with self._lock:
+            found, column = self._orders.get(name), self.numbers.get(name)
         if found is None:
             found = self._sort(name)
-            self._orders[name] = found
-        self._orders.move_to_end(name)
-        while len(self._orders) > KEPT_ORDERS:
-            self._orders.popitem(last=False)
+        with self._lock:
+            if self.numbers.get(name) is column:  # else it is the order of what was there before
+                self._orders[name] = found
+                self._orders.move_to_end(name)
+            while len(self._orders) > KEPT_ORDERS:
+                self._orders.popitem(last=False)
         return found
 
     def _sort(self, name: str) -> Positions:
@@ -167,10 +173,12 @@ class Rows:
             keys = self.numbers[name]
         elif place >= 0:
             keys = self.table[place]
+            if pa.types.is_dictionary(keys.type):
+                keys = keys.cast(keys.type.value_type)
         else:
             raise InputError(f"Rows cannot be sorted by {name!r}.")
         if not isinstance(keys, np.ndarray) and place in self.numeric():
-            keys = keys.cast(pa.float64(), safe=False).to_numpy()
+            keys = self._as_floats(place)
         if isinstance(keys, np.ndarray):
             return stable_order(keys)
         if pa.types.is_nested(keys.type) or pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type):
@@ -179,12 +187,18 @@ class Rows:
         ordered = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("row", "ascending")])
         return np.asarray(ordered.to_numpy(), dtype=np.uint32)
 
+    def _as_floats(self, place: int) -> npt.NDArray[np.float64]:
+        """Return a column of numbers of the table, NaN where an entry is missing."""
+        return np.asarray(self.table[place].cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
     def _reversed(self, name: str, order: Positions) -> Positions:
         """Return the order the other way round, missing entries still last."""
         known = self.n
         if name in self.numbers and self.numbers[name].dtype.kind == "f":
             known -= int(np.isnan(self.numbers[name]).sum())
-        elif (place := self._feature(name)) >= 0:
+        elif (place := self._feature(name)) in self.numeric():
+            known -= int(np.isnan(self._as_floats(place)).sum())
+        elif place >= 0:
             known -= self.table[place].null_count
         return np.concatenate([order[:known][::-1], order[known:]])
 
