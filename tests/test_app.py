@@ -936,6 +936,23 @@ def test_wrong_options_are_said(
     assert not (tmp_path / "decisions.csv").exists()
 
 
+def test_values_of_another_table_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shapshift.cli._manifest import digest
+
+    write_tables(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pa.csv.write_csv(pa.csv.read_csv("train.csv").slice(0, 40), "part.csv")
+    for train, out in (("train.csv", "run1"), ("part.csv", "run2")):
+        assert run("value", train, "val.csv", "--label", "class", "--id", "row", "--out", out).code == 0
+    manifest, values = Path("run1", "manifest.json"), Path("run1", "valuation.npz")
+    before = digest(values)
+    values.write_bytes(Path("run2", "valuation.npz").read_bytes())
+    manifest.write_text(manifest.read_text().replace(before, digest(values)))  # as whoever made the folder could
+    ran = run("app", "run1", "--no-browser")
+    assert ran.code == 2
+    assert "are of 40 rows, and the table has 80" in " ".join(ran.err.split())
+
+
 PAID = ("--owner", "seller", "--budget", 900)
 
 

@@ -138,6 +138,12 @@ def app(run: Run) -> None:
         folder = target if (target / manifests.MANIFEST).is_file() else None
         inner, known = (_tables(run, target), {}) if folder is None else _results(run, folder)
         source = replace(_source(inner, run, known), images=asked.images, image_shape=shape)
+        values = known.get("valuation")
+        if values is not None and values.n_train != source.y.size:
+            raise CommandError(
+                f"The values in {str(folder)!r} are of {values.n_train} rows, and the table has {source.y.size}. "
+                "Run it again, or name the tables."
+            )
         log = DecisionLog(asked.decisions or (folder or Path()) / "decisions.csv")
         study = Study(source, log, run.terminal.trace)
 
