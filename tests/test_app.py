@@ -125,6 +125,7 @@ WRITES = ("/api/decide", "/api/undo", "/api/find", "/api/measure", "/api/cancel"
         ({"Content-Type": "text/plain"}, 415),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
         ({"Content-Length": "99999999999"}, 413),
+        ({"Content-Length": "20", "Transfer-Encoding": "chunked"}, 413),
     ],
     ids=str,
 )
@@ -558,6 +559,30 @@ def test_a_kill_loses_no_decision(tmp_path: Path) -> None:
         decisions.plan(source.train.select(source.features), source.y, ids=source.ids)
         assert len(decisions) >= max(told) + 1
         assert list(decisions.ids[: max(told) + 1]) == source.ids[: max(told) + 1].tolist()
+
+
+def test_the_end_waits_for_a_decision_under_way(tmp_path: Path) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(DecisionLog):
+        def append(self, decisions: Decisions) -> None:
+            begun.set()
+            assert goes_on.wait(30)
+            super().append(decisions)
+
+    study = Study(make_source(hostile=False), Slow(tmp_path / "decisions.csv"))
+    made: list[int] = []
+    deciding = threading.Thread(target=lambda: made.append(study.decide("drop", [3])))
+    ending = threading.Thread(target=study.close)
+    deciding.start()
+    assert begun.wait(30)
+    ending.start()
+    ending.join(0.2)
+    goes_on.set()
+    for thread in (deciding, ending):
+        thread.join(30)
+    assert made == [1]
+    assert Decisions.read_csv(tmp_path / "decisions.csv").ids == ("p003",)
 
 
 def test_half_a_line_is_cut_off(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class Guard:
         if headers.get("content-type", "").partition(";")[0] != "application/json":
             return _error(415, "The request must be JSON.")
         length = headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > LARGEST:
+        if not length.isdecimal() or int(length) > LARGEST or "transfer-encoding" in headers:  # which hides the length
             return _error(413, f"The request must say its length, of at most {LARGEST:,} bytes.")
         return None
 

@@ -680,7 +680,8 @@ class Study:
         """End all work, and let go of the log."""
         self.work.cancel()
         self.follow.cancel()
-        self.log.close()
+        with self._lock:  # a decision that is being written
+            self.log.close()
 
 
 def place(X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
