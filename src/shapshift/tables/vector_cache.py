@@ -94,7 +94,9 @@ class VectorCache:
             found = self._file.execute(f"SELECT * FROM vectors WHERE key IN ({marks})", list(places)).fetchall()
         vectors = {}
         for key, kind, vector, checksum in found:
-            if kind in _KINDS and isinstance(vector, bytes) and checksum == _checksum(key, kind, vector):
+            if not (kind in _KINDS and isinstance(vector, bytes) and checksum == _checksum(key, kind, vector)):
+                continue
+            if vector and len(vector) % np.dtype(kind).itemsize == 0:
                 vectors[places[key]] = np.frombuffer(vector, dtype=np.dtype(kind).newbyteorder("<"))
         return vectors
 
