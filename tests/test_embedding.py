@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 
 from shapshift import Embedder, KNNShapley, SampledShapley, cross_value
 from shapshift.tables import Images, TableSpec, prepare, read_table
-from shapshift.tables.vector_cache import VectorCache
+from shapshift.tables.vector_cache import VectorCache, _checksum
 
 IMAGES = np.random.default_rng(0).random((11, 4, 5, 3))
 
@@ -197,6 +198,51 @@ def test_a_folder_that_is_no_model_is_named(loaded: list[str], folder: Path, tmp
     assert not loaded
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("modules.json", [{"type": "custom.Model"}], "custom.Model"),
+        ("modules.json", [{"type": "sentence_transformers.util.torch"}], "sentence_transformers.util.torch"),
+        ("modules.json", [{"type": 3}], "3"),
+        ("1_Router/router_config.json", {"types": {"a": "joblib.numpy_pickle"}}, "joblib.numpy_pickle"),
+        ("2_Dense/config.json", {"activation_function": "os.abort"}, "os.abort"),
+    ],
+)
+def test_a_folder_with_classes_of_its_own_is_not_loaded(
+    loaded: list[str], folder: Path, file: str, content: Any, name: str
+) -> None:
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"{re.escape(file)} names the class .*{re.escape(name)}.* pass a function"):
+        Embedder(folder).transform(["a"])
+    assert not loaded
+
+
+def test_classes_of_ordinary_models_are_loaded(loaded: list[str], folder: Path) -> None:
+    names = ["models.Transformer", "models.Pooling.Pooling", "sentence_transformer.modules.dense.Dense"]
+    (folder / "modules.json").write_text(json.dumps([{"type": f"sentence_transformers.{name}"} for name in names]))
+    (folder / "config.json").write_text(json.dumps({"activation_function": "gelu_new", "architectures": ["GPT2Model"]}))
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "config.json").write_text('{"activation_function": "torch.nn.modules.activation.Tanh"}')
+    assert Embedder(folder).transform(["a"]).tolist() == [[1, 1]]
+
+
+def test_files_behind_linked_folders_identify_a_model(loaded: list[str], folder: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"model": name}))
+    (folder / "1_Pooling").symlink_to(tmp_path / "a")
+    (folder / "loop").symlink_to(folder)
+    model = Embedder(folder, cache=tmp_path / "vectors")
+    model.transform(["a"])
+    model.transform(["a"])
+    assert len(loaded) == 1
+    (folder / "1_Pooling").unlink()
+    (folder / "1_Pooling").symlink_to(tmp_path / "b")
+    model.transform(["a"])
+    assert len(loaded) == 2, "another model"
+
+
 def test_text_columns_with_a_model_in_a_folder(loaded: list[str], folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,y\nabc,0\nde fg,1\nh,0\n")
@@ -329,6 +375,16 @@ def test_kept_vectors_that_are_not_numbers_or_too_long_are_computed_again(cache:
     np.testing.assert_array_equal(Embedder(Counted(), cache=cache, name="n").transform(TEXTS), expected)
 
 
+@pytest.mark.parametrize("content", [b"", b"abc"])
+def test_kept_vectors_without_whole_numbers_are_computed_again(cache: Path, content: bytes) -> None:
+    expected = Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
+    with VectorCache(cache, "function n") as kept:
+        for (key,) in kept._file.execute("SELECT key FROM vectors").fetchall():
+            changed = content, _checksum(key, "float16", content), key
+            kept._file.execute("UPDATE vectors SET vector = ?, checksum = ? WHERE key = ?", changed)
+    np.testing.assert_array_equal(Embedder(Counted(), cache=cache, name="n").transform(TEXTS), expected)
+
+
 def test_files_that_are_no_kept_vectors_are_refused(cache: Path, tmp_path: Path) -> None:
     Embedder(Counted(), cache=cache, name="n").transform(TEXTS)
     (path,) = cache.iterdir()
@@ -437,6 +493,16 @@ def test_images_that_cannot_be_used_are_named(entries: list[Any], words: str, tm
     table = read_table(folder / "rows.parquet")
     with pytest.raises(ValueError, match=words):
         prepare(table, table, TableSpec("y", image="photo", embed=mean_colours))
+
+
+def test_images_that_are_programs_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = pytest.importorskip("PIL.EpsImagePlugin")
+    run: list[bool] = []
+    monkeypatch.setattr(plugin, "Ghostscript", lambda *_, **__: run.append(True))
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(ValueError, match=r"Image 0 cannot be decoded .*EPS"):
+        Embedder(mean_colours).transform(Images([program]))
+    assert not run
 
 
 @pytest.fixture

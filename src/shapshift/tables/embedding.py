@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +23,7 @@ from shapshift.checks.inputs import (
     check_count,
     check_features,
     check_progress,
+    quoted,
     tensor_to_numpy,
     wrong,
 )
@@ -38,6 +40,9 @@ EMBEDDING_TOKENS = 256
 # Every folder of such a model has one of these files.
 _MODEL_FILES = ("modules.json", "config.json")
 _WEIGHTS = "model.safetensors"
+# Files that name classes to load, and classes that run no code of others. An initial capital excludes modules.
+_CLASS_FILES = ("modules.json", "config.json", "router_config.json")
+_CLASS = re.compile(r"(sentence_transformers|torch\.nn)(\.\w+)*\.[A-Z]\w*", re.ASCII)
 # Default preparation of images, for networks that were trained on ImageNet.
 _IMAGE_SETTINGS: dict[str, Any] = {
     "resize": 256, "image_size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "num_classes": 1000
@@ -375,22 +380,62 @@ def is_image_model(folder: Path) -> bool:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if isinstance(config, dict):
-            return config
-    return {}
+    config = _json(folder / "config.json")
+    return config if isinstance(config, dict) else {}
+
+
+def _json(path: Path) -> Any:
+    with suppress(OSError, ValueError, RecursionError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _check_classes(owner: str, folder: Path) -> None:
+    """Refuse a folder that names classes of other libraries or of its own, whose code would run while it is loaded."""
+    for name, path in sorted(_files(folder)):
+        if path.name not in _CLASS_FILES:
+            continue
+        config, named = _json(path), []
+        if isinstance(config, list):
+            named = [part.get("type") for part in config if isinstance(part, dict)]
+        elif isinstance(config, dict):
+            kinds, function = config.get("types"), config.get("activation_function")
+            named = list(kinds.values()) if isinstance(kinds, dict) else []
+            # Without a dot it is a name that the model knows, such as "gelu".
+            named += [function] if isinstance(function, str) and "." in function else []
+        odd = [one for one in named if not (isinstance(one, str) and _CLASS.fullmatch(one))]
+        if odd:
+            raise InputError(
+                f"The 'embed' parameter of {owner} names the folder {os.fspath(folder)!r}, whose {name} names the "
+                f"class {quoted(odd[0])}, which is not one of sentence-transformers. Its code would run. If you trust "
+                "it, load the model yourself and pass a function: Embedder(lambda texts: model.encode(list(texts)))."
+            )
 
 
 def _folder_digest(folder: Path) -> str:
     """Hash the names and contents of all files of a folder."""
     whole = hashlib.sha256()
-    for path in sorted(file for file in folder.rglob("*") if file.is_file()):
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        name = path.relative_to(folder).as_posix()
+    for name, path in sorted(_files(folder)):
+        content = "folder"
+        if path.is_file():
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
         whole.update(f"{len(name)}:{name}:{content}\n".encode("utf-8", "surrogateescape"))
     return whole.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a folder and of folders that it links to, with names; a folder met again is not searched."""
+    met: dict[str, str] = {}
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        here, real = Path(place).relative_to(folder).as_posix(), os.path.realpath(place)
+        if real in met:
+            folders.clear()
+            yield f"{here} is {met[real]}", Path(place)
+            continue
+        met[real] = here
+        yield from ((f"{here}/{name}".removeprefix("./"), Path(place, name)) for name in names)
 
 
 def _weights_digest(model: Any) -> str | None:
@@ -422,6 +467,8 @@ def _text_model(owner: str, name: str | os.PathLike[str], device: str | None) ->
         ) from error
     folder = Path(name).expanduser()
     local = _model_folder(owner, name) is not None
+    if local:
+        _check_classes(owner, folder)
     try:
         model = library.SentenceTransformer(str(folder) if local else os.fspath(name), device=device)
     except Exception as error:  # errors of the library, of its loaders, or of the network
