@@ -15,7 +15,7 @@ import pytest
 from shapshift import KNNShapley, audit_shift
 from shapshift.checks.memory import available_memory
 from shapshift.engine.rows.file import READING_BYTES
-from shapshift.engine.runner import Method, Runner, block_points
+from shapshift.engine.runner import Method, Runner
 
 N_ROWS, N_VAL = 200_000, 200
 BUDGET = 100_000_000
@@ -223,10 +223,10 @@ def test_the_plan_knows_what_a_worker_holds(in_file: bool, monkeypatch: pytest.M
     model = KNNShapley().fit(iter([(X, y)])) if in_file else KNNShapley().fit(X, y)
     model.value(X[:40], y[:40], groups=y[:40])
     (method,) = given
-    task, costs = method.task, method.costs()
+    costs = method.costs()
     elsewhere = READING_BYTES if in_file else 0
     for batch in (1, 16):
         planned = costs.worker + batch * costs.point - elsewhere
-        found = held(method.worker(batch, block_points(task)))
+        found = held(method.worker(batch))
         assert found <= planned + 200 * batch
         assert found > 0.95 * planned - 2000

@@ -206,7 +206,7 @@ def test_the_method_travels_to_other_processes(rows: Any) -> None:
     model = KNNShapley(4).fit(X, y)
     method = precedence(model._prepare(X_val, y_val, order=classes).task, 4, "shapley", "soft")
     other = pickle.loads(pickle.dumps(method))
-    worker, points = other.worker(70, 70), other.task.points(70)
+    worker, points = other.worker(70), other.task.points(70)
     values = worker.values(slice(0, 70), points)
     np.testing.assert_allclose(values.mean(axis=0), model.value(X_val, y_val, order=classes).values, atol=1e-15)
 

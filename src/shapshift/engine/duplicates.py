@@ -152,7 +152,6 @@ class Collapsed:
     task: ClassTask
     fill: Filler
     layout: Layout
-    own_cells = 0
     block_pairs = None
 
     @property
@@ -165,7 +164,7 @@ class Collapsed:
         point = 8 * (self.n_places + self.task.n_train)
         return Costs(point, 28 * self.n_places, cached_batch(point))
 
-    def worker(self, batch: int, block: int) -> "DuplicatesWorker":
+    def worker(self, batch: int) -> "DuplicatesWorker":
         """Make a worker."""
         return DuplicatesWorker(self, batch)
 

@@ -47,9 +47,6 @@ class TileWorker:
         """Store the values on single points that the task requests."""
         np.take(values, self.task.kept, axis=1, out=points.values, mode="clip")
 
-    def finish(self, partial: Floats) -> None:
-        """Do nothing: all values are already added."""
-
 
 class RankWorker(TileWorker):
     """Exact values by ranks.
@@ -100,7 +97,6 @@ class Exact:
     in_file: bool = False
     spill: bool = False
     scratch: str | None = None
-    own_cells = 0
     block_pairs = None
 
     def costs(self) -> Costs:
@@ -110,7 +106,7 @@ class Exact:
         row, reading = 8 * self.task.n_train, READING_BYTES if self.in_file else 0
         return Costs(row, 3 * row + reading, cached_batch(row), FILE_TILE if self.in_file else 1)
 
-    def worker(self, batch: int, block: int) -> TileWorker:
+    def worker(self, batch: int) -> TileWorker:
         """Make a worker."""
         return RankWorker(self.task, batch, self.allocate)
 
@@ -152,14 +148,13 @@ class Tiled:
     overwrite: Callable[[Floats, slice, Floats], None]
     worker_bytes: int = 0
     block_pairs: int = 2**19
-    own_cells = 0
 
     def costs(self) -> Costs:
         """Memory that a worker needs."""
         row = 8 * self.task.n_train
         return Costs(3 * row, self.worker_bytes, cached_batch(row))
 
-    def worker(self, batch: int, block: int) -> "TiledWorker":
+    def worker(self, batch: int) -> "TiledWorker":
         """Make a worker."""
         return TiledWorker(self, batch)
 

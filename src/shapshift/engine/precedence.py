@@ -40,7 +40,7 @@ class Precedence(Exact):
         tables = joining.few.nbytes + joining.exactly.nbytes
         return Costs(costs.point, costs.worker + rows + tables, costs.batch, costs.large)
 
-    def worker(self, batch: int, block: int) -> "PrecedenceWorker":
+    def worker(self, batch: int) -> "PrecedenceWorker":
         """Make a worker."""
         return PrecedenceWorker(self, batch)
 

@@ -460,11 +460,8 @@ class Worker(Protocol):
         points : Points
             Results of the batch, to be written.
         partial : ndarray
-            Sums of the block; rows after those of the levels and of the block's groups belong to the worker.
+            Sums of the block.
         """
-
-    def finish(self, partial: Floats) -> None:
-        """Add sums kept until the end of the block, so that the batch size changes no bit."""
 
 
 @dataclass(frozen=True)
@@ -495,18 +492,14 @@ class Method(Protocol):
         """The task."""
 
     @property
-    def own_cells(self) -> int:
-        """Number of sums of a worker besides those of levels and groups."""
-
-    @property
     def block_pairs(self) -> int | None:
         """Approximate number of (training row, validation point) pairs of a block; None for the default."""
 
     def costs(self) -> Costs:
         """Memory of a worker."""
 
-    def worker(self, batch: int, block: int) -> Worker:
-        """Make a worker; ``batch`` and ``block`` are the largest numbers of points."""
+    def worker(self, batch: int) -> Worker:
+        """Make a worker; ``batch`` is the largest number of points."""
 
 
 @dataclass(frozen=True)
@@ -544,33 +537,32 @@ class BlockJob:
 
     def totals(self) -> Totals:
         """Allocate the sums."""
-        return make_totals(self.task, self.method.own_cells, n_blocks(self))
+        return make_totals(self.task, n_blocks(self))
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
         """Value the points of a block."""
-        task, own, here = self.task, self.method.own_cells, span(self, range(block, block + 1))
+        task, here = self.task, span(self, range(block, block + 1))
         names, rows = group_rows(task, here)
         partial = take_spare(self.used)
         if partial is None:
-            partial = np.empty((most_cells(task, own, self.block), task.n_train))
-        n_cells = task.group_cell(names.size) + own
+            partial = np.empty((most_cells(task, self.block), task.n_train))
+        n_cells = task.group_cell(names.size)
         partial[:n_cells] = 0.0
-        worker = take_spare(self.spare) or self.method.worker(self.batch, self.block)
+        worker = take_spare(self.spare) or self.method.worker(self.batch)
         for lo in range(0, rows.size, self.batch):
             some = slice(lo, min(lo + self.batch, rows.size))
             batch = slice(here.start + lo, here.start + some.stop)
             worker.value(batch, rows[some], points[some], partial[:n_cells])
             advance(some.stop - lo)
-        worker.finish(partial[:n_cells])
         self.spare.append(worker)
         counts = count_levels(points.entropy, task.edges)
-        return BlockSums(block_cells(task, names, own, counts > 0), counts, partial)
+        return BlockSums(block_cells(task, names, counts > 0), counts, partial)
 
     def value_blocks(self, blocks: range) -> BlockSums:
         """Value consecutive blocks and add them up; several blocks form a bundle."""
         here = span(self, blocks)
         points = self.task.points(here.stop - here.start)
-        totals = make_totals(self.task, self.method.own_cells, len(blocks), bundle=1)
+        totals = make_totals(self.task, len(blocks), bundle=1)
         for part in each_block(self, blocks, points):
             totals.add(part)
             self.reuse(part)
@@ -581,9 +573,9 @@ class BlockJob:
         self.used.append(part.sums)
 
 
-def make_totals(task: Task, own_cells: int, blocks: int, bundle: int | None = None) -> Totals:
-    """Allocate the sums of a task for ``blocks`` blocks; ``bundle`` defaults to :func:`bundle_blocks` of them."""
-    shape = (task.n_cells + own_cells, task.n_train)
+def make_totals(task: Task, blocks: int, *, own: int = 0, bundle: int | None = None) -> Totals:
+    """Allocate the sums of a task, and ``own`` more; ``bundle`` defaults to :func:`bundle_blocks` of the blocks."""
+    shape = (task.n_cells + own, task.n_train)
     return Totals(shape, task.levels.size, blocks, bundle_blocks(blocks) if bundle is None else bundle)
 
 
@@ -595,7 +587,7 @@ def group_rows(task: Task, here: slice) -> tuple[Indices, Indices]:
     return names, task.group_cell(places)
 
 
-def block_cells(task: Task, names: Indices, own: int, present: Any = True) -> Indices:
+def block_cells(task: Task, names: Indices, present: Any = True, *, own: int = 0) -> Indices:
     """Return the cell of the total for each sum of a block with groups ``names`` and levels ``present``."""
     n_levels = task.levels.size
     of_groups = np.add.outer(task.group_cell(names), np.arange(1 + task.n_squares)).ravel()
@@ -615,9 +607,9 @@ def bundle_blocks(blocks: int) -> int:
     return min(max(blocks // LEAST_BUNDLES, 1), BUNDLE_BLOCKS)
 
 
-def most_cells(task: Task, own_cells: int, points: int) -> int:
+def most_cells(task: Task, points: int) -> int:
     """Return the largest number of sums of a block with ``points`` points."""
-    return int(task.group_cell(min(task.n_groups, points))) + own_cells
+    return int(task.group_cell(min(task.n_groups, points)))
 
 
 def cached_batch(point_bytes: int) -> int:
@@ -627,21 +619,20 @@ def cached_batch(point_bytes: int) -> int:
 
 def plan_blocks(method: Method, runner: Runner, cluster: Cluster | None = None) -> Plan:
     """Choose batch size and number of workers for a method and a memory budget."""
-    task, own, costs = method.task, method.own_cells, method.costs()
+    task, costs = method.task, method.costs()
     m, row = task.n_val, 8 * task.n_train
     block = block_points(task, method.block_pairs)
     blocks = -(-m // block)
     bundle = bundle_blocks(blocks)
-    all_cells = task.n_cells + own
     per_point = 4 + task.n_nearest + task.n_extra + task.reference.shape[1] + task.kept.size
     # The incomplete bundle has sums too.
-    fixed = row * all_cells * (2 if bundle > 1 else 1) + 8 * m * per_point
-    per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, own, block)
+    fixed = row * task.n_cells * (2 if bundle > 1 else 1) + 8 * m * per_point
+    per_worker, per_block = costs.worker + WORKER_BYTES, row * most_cells(task, block)
     workers = runner.workers(blocks, cluster)
     by_bundle = cluster is not None and blocks // bundle >= 2 * workers
     if cluster is not None:
         # A worker adds up its next result while the previous one is being sent.
-        returned = row * most_cells(task, own, block * bundle if by_bundle else block)
+        returned = row * most_cells(task, block * bundle if by_bundle else block)
         per_worker, per_block = per_worker + 2 * returned, max(per_block, returned)
     batch = min(max(TILE_BYTES // costs.point, costs.large, 1), block, costs.batch)
     best = Plan(block, batch, workers, 0, bundle if by_bundle else 1)

@@ -105,7 +105,7 @@ def shard_memory(buckets: Buckets, width: int, shard: int, returned: bool) -> tu
     # Sums, sums of a bundle of blocks, and the rank table in its two forms.
     fixed = 8 * n * (sums * (3 if returned else 1) + bundles + 6)
     fixed += 8 * task.n_val * (4 + task.n_nearest + task.kept.size) + 8 * task.reference.size
-    worker = shard * (16 * width + 2 * BATCH + 16 * most_cells(task, 1, block))
+    worker = shard * (16 * width + 2 * BATCH + 16 * (most_cells(task, block) + 1))
     worker += BATCH * (12 * room + 8 * STRIP_ROWS) + WORKER_BYTES
     # Bounds and their checks, while the table still exists; then the valuation made from the sums.
     end = 8 * n * sums + max(8 * n * 10, 8 * task.n_val * task.kept.size + end_bytes(task))
@@ -241,7 +241,7 @@ class ShardedJob:
 
     def totals(self) -> Totals:
         """Allocate the sums. On threads, shards are added to them directly: a round has no sums of its own."""
-        self.sums = make_totals(self.task, 1, n_blocks(self))
+        self.sums = make_totals(self.task, n_blocks(self), own=1)
         return self.sums
 
     def value(self, block: int, points: Points, advance: Callable[[int], None]) -> BlockSums:
@@ -254,7 +254,7 @@ class ShardedJob:
         """Value consecutive blocks and add them up; several blocks form a bundle."""
         here, own = span(self, blocks), replace(self)  # other threads of a worker may value other blocks
         points = self.task.points(here.stop - here.start)
-        totals = make_totals(self.task, 1, len(blocks), bundle=1)
+        totals = make_totals(self.task, len(blocks), own=1, bundle=1)
         while totals.done < len(blocks):
             done = totals.done * self.block
             totals.add(own._value(here.start + done, points[slice(done, done + self.layout.round)], totals))
@@ -414,7 +414,7 @@ class ShardedJob:
                         if task.weights is not None:
                             sums[square + 1] += weight * values
             self.buckets.unpack(packed, sums)
-            part = BlockSums(block_cells(task, names, 1), np.zeros(n_levels, dtype=np.int64), sums)
+            part = BlockSums(block_cells(task, names, own=1), np.zeros(n_levels, dtype=np.int64), sums)
             totals.add_rows(block.start // self.block, part, rows)
         if own is not None:
             self.spare.append(own)
