@@ -26,6 +26,7 @@ from shapshift import (
 from shapshift.checks.inputs import ROW_TYPES
 from shapshift.cross import count_shared
 from shapshift.kernels.panels import DTYPES
+from shapshift.price.points import training_points
 from shapshift.tables import TableSpec, prepare, read_table
 
 KINDS = ["float32", "float16", "int8", "uint8", "bool", "int16"]
@@ -228,6 +229,19 @@ def test_training_rows_take_little_more_than_their_own_bytes(kind: str, metric: 
     assert peak(work) <= 1.05 * own + beside
     if kind == "float32":
         assert peak(lambda: fitted[0].value(X[:20], y[:20])) + own <= 1.3 * own
+
+
+def test_a_few_rows_as_points_take_no_copy_of_all_rows() -> None:
+    X = np.random.default_rng(0).integers(-128, 128, (20_000, 384)).astype(np.int8)
+    model = KNNShapley(progress=False).fit(X, np.arange(len(X)) % 3)
+    found: list[Any] = []
+
+    def work() -> None:
+        found.append(training_points(model, None, "keep", 10))
+
+    # Beside the rows, pieces of a few MB and some numbers for each of them.
+    assert peak(work) <= X.nbytes + 8_000_000
+    np.testing.assert_array_equal(found[0].X, X[found[0].own])
 
 
 def test_a_parquet_column_of_vectors_is_not_copied_to_float64(tmp_path: Path) -> None:

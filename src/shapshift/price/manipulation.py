@@ -262,7 +262,7 @@ def _replacements(model: Any, points: PointValues, kind: str, at: int) -> PointV
         )
     # The owner's rows first; the order of equal rows, and so of the table, has no effect.
     order = np.lexsort((model.codes_, index.content_hash(), points.ownership.codes != at))
-    rows = index.unscaled()[order[: max(1, MOST_PLACES // len(classes))]]
+    rows = index.take(order[: max(1, MOST_PLACES // len(classes))]).unscaled()
     places = np.tile(np.arange(rows.shape[0]), len(classes))
     return PointValues(model, rows[places], np.repeat(classes, rows.shape[0]), points.ownership, points.negatives)
 

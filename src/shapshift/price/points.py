@@ -177,7 +177,7 @@ def training_points(model: Any, ownership: Ownership, negatives: str, most: int)
     """Return training rows as points, each left out of its own game."""
     own = _by_content(model)[:most]
     labels = model.classes_[model.codes_[own]] if hasattr(model, "classes_") else model._targets[own]
-    return PointValues(model, model._index.unscaled()[own], labels, ownership, negatives, own)
+    return PointValues(model, model._index.take(own).unscaled(), labels, ownership, negatives, own)
 
 
 def without_a_row(points: PointValues) -> PointValues:
