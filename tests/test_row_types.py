@@ -315,9 +315,13 @@ def test_datasets_of_hugging_face_on_disk(tmp_path: Path) -> None:
         ({"_data_files": [{"filename": "gone.arrow"}]}, "lacks 'gone.arrow', which its state.json names"),
         ({"_data_files": [{"filename": "a"}], "_indices_data_files": [{"filename": "b"}]}, "flatten_indices"),
         ({"_data_files": ["a"]}, "must name files of its own folder. Got None"),
+        ({"_data_files": 5}, "holds no Parquet file .* and no dataset"),
+        ({"splits": 5}, "holds no Parquet file .* and no dataset"),
+        ("[" * 100_000, "holds no Parquet file .* and no dataset"),
     ],
 )
-def test_datasets_that_cannot_be_read(state: dict[str, Any], words: str, tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text(json.dumps(state))
+def test_datasets_that_cannot_be_read(state: Any, words: str, tmp_path: Path) -> None:
+    for name in ("state.json", "dataset_dict.json"):
+        (tmp_path / name).write_text(state if isinstance(state, str) else json.dumps(state))
     with pytest.raises((ValueError, FileNotFoundError), match=words):
         read_table(tmp_path)

@@ -332,9 +332,9 @@ def _matches(pattern: Path) -> Parts:
 def _dataset_files(folder: Path) -> list[Path]:
     """Return the Arrow files of a dataset that Hugging Face's ``save_to_disk`` wrote, in order; empty for others."""
     splits = _json(folder / "dataset_dict.json").get("splits")
-    if splits is not None:
+    if isinstance(splits, list):
         raise InputError(
-            f"The folder {shown(folder)} holds a dataset of several splits: {some(list(splits))}. Name one of their "
+            f"The folder {shown(folder)} holds a dataset of several splits: {some(splits)}. Name one of their "
             f"folders, such as {shown(folder / str(next(iter(splits), 'train')))}."
         )
     state = _json(folder / "state.json")
@@ -344,7 +344,8 @@ def _dataset_files(folder: Path) -> list[Path]:
             "dataset.flatten_indices().save_to_disk(path)."
         )
     parts = state.get("_data_files")
-    names: list[Any] = [part.get("filename") if isinstance(part, dict) else None for part in parts or ()]
+    parts = parts if isinstance(parts, list) else []
+    names: list[Any] = [part.get("filename") if isinstance(part, dict) else None for part in parts]
     # The list is untrusted: it must not name files of other folders.
     odd = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     if odd:
@@ -364,7 +365,7 @@ def _json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
