@@ -103,7 +103,7 @@ class Images:
                 warnings.simplefilter("error", pillow.DecompressionBombWarning)
                 with pillow.open(io.BytesIO(content)) as image:
                     if image.format == "EPS":  # a program, which Pillow passes to Ghostscript
-                        raise ValueError("EPS is not supported")
+                        raise InputError("EPS is not supported")
                     return image.convert("RGB")
         except Exception as error:  # Pillow's decoders raise errors of many kinds
             raise InputError(
