@@ -1256,7 +1256,8 @@ def test_results_are_copied_and_pickled_as_frozen_as_they_were(audit: PayoutAudi
     ("change", "message"),
     [
         ({"currency": None}, "it has no 'currency'"), ({"currency": 3}, "its 'currency' has the wrong type"),
-        ({"budget_cents": True}, "its 'budget_cents' has the wrong type"), ({"owners": "ab"}, "its 'owners' has the wrong type"),
+        ({"budget_cents": True}, "its 'budget_cents' has the wrong type"),
+        ({"owners": "ab"}, "its 'owners' has the wrong type"),
         ({"kind": "excel"}, "unknown 'kind'"), ({"owners": ["a"]}, "has shape"),
     ],
 )  # fmt: skip
