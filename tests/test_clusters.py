@@ -55,7 +55,7 @@ def test_a_cluster_leaves_the_same_bytes(kind: str) -> None:
     assert process.returncode == 0, error
     assert not left, f"processes left behind: {left}"
     report = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
-    assert len(report["same bytes"]) == 13
+    assert len(report["same bytes"]) == 12
     assert len(report["threads of this machine"]) == (7 if kind == "dask" else 6)
     assert "2 of 2" in report["all workers killed"] or kind == "ray"
 

@@ -20,6 +20,8 @@ from sklearn.naive_bayes import GaussianNB
 
 import shapshift
 from shapshift import _notebook
+from shapshift.audit import point_influence
+from shapshift.cleaning.revaluation import Revalued
 from shapshift.correct.prior import NoiseEstimate
 from shapshift.io.shown import Shown
 from shapshift.tables import TableSpec, prepare
@@ -36,7 +38,14 @@ OTHERS = {
     ),
     "tuples of arrays, for other code": ("Neighborhood", "Observations", "Offer", "Plan", "Released"),
     "parts of a case, which shows them": ("Example", "FeatureMap"),
-    "gives valuations, and shows nothing itself": ("ShiftStream", "PoolingModel", "WeightedModel", "Ledger"),
+    "gives valuations, and shows nothing itself": (
+        "ShiftStream",
+        "PoolingModel",
+        "WeightedModel",
+        "Ledger",
+        "Revaluation",
+    ),
+    "a file of decisions, and images: read and written, not shown": ("DecisionLog", "Images"),
     "raised, not returned": ("Warning", "Exception"),
 }
 
@@ -184,6 +193,8 @@ def results(folder: Path) -> list[Any]:
         shapshift.noise_demo(model, X_VAL, Y_VAL, X),
         shapshift.knn_proxy(GaussianNB(), X, Y, X_VAL, Y_VAL, embed="probabilities", subsample=20),
         store,
+        point_influence(model, X_VAL, Y_VAL, clean),
+        Revalued(clean, np.arange(60), True, 0.1),
         shapshift.Policy(),
         shapshift.Rule(),
         shapshift.Privacy(step=10, epsilon=1.0, seed="a secret of 16 characters"),

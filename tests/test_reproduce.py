@@ -510,4 +510,4 @@ def test_a_missing_library_is_named() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=DOCS.parent, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert ran.stderr.startswith("Error: the experiments need pandas. Run them by 'make reproduce'")
+    assert ran.stderr.startswith("Error: the experiments need pandas. Run them with 'make reproduce'")

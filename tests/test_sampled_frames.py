@@ -157,7 +157,7 @@ def test_missing_numbers_in_arrays() -> None:
         assert np.isfinite(found.values).all()
     with pytest.raises(ValueError, match=r"Input X_val contains NaN at row 3.*cannot predict from it"):
         sampled(GaussianNB()).fit(whole, LABELS).value(X, LABELS)
-    with pytest.raises(ValueError, match=r"Input X contains NaN at row 3.*cannot be fitted on it as it is either"):
+    with pytest.raises(ValueError, match=r"Input X contains NaN at row 3.*cannot be fitted on it unchanged either"):
         sampled(GaussianNB(), on_error="constant").fit(X, LABELS)
 
 
@@ -271,9 +271,11 @@ def test_curves_of_a_pipeline() -> None:
 
 def test_what_a_model_cannot_take_is_named() -> None:
     frame = people()
-    with pytest.raises(ValueError, match=r"Column 'city' of 'X' has type String.*cannot be fitted on it as it is eith"):
+    with pytest.raises(
+        ValueError, match=r"Column 'city' of 'X' has type String.*cannot be fitted on it unchanged eith"
+    ):
         sampled(LogisticRegression()).fit(frame[["age", "city"]], LABELS)
-    with pytest.raises(ValueError, match=r"Column 'city'.*cannot be fitted on it as it is either"):
+    with pytest.raises(ValueError, match=r"Column 'city'.*cannot be fitted on it unchanged either"):
         sampled(pipeline(LogisticRegression())).fit(frame[["age", "city", "kind"]], LABELS)
     model = sampled(pipeline(LogisticRegression())).fit(frame, LABELS)
     with pytest.raises(ValueError, match="missing 'city'"):

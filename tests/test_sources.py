@@ -410,7 +410,7 @@ def test_validation_columns_must_be_those_of_training(tmp_path: Path) -> None:
     pq.write_table(frame(slice(0, 5)).drop_columns("b"), tmp_path / "val.parquet")
     with pytest.raises(ValueError, match=r"columns of 'X_val' must be those of the training rows.*missing 'b'"):
         model.value(tmp_path / "val.parquet", "label")
-    with pytest.raises(ValueError, match=r"'scratch' parameter of KNNShapley must name a folder"):
+    with pytest.raises(ValueError, match=r"'scratch' parameter of KNNShapley must name an existing folder"):
         KNNShapley(scratch=tmp_path / "none").fit(tmp_path / "data", "label")
 
 

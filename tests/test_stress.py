@@ -368,7 +368,7 @@ def test_the_command_says_what_it_found_as_json(tables: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "--budget must say"),
+        ((), "--budget must be the amount to pay out"),
         (("--budget", 100, "--attack", "bribe"), "--attack must be one of 'copy'"),
         (("--budget", 100, "--attacker", "zoe"), "--attacker must be some of the sellers ('ann', 'bob', 'cid')"),
         (("--budget", 100, "--attackers", 0), "--attackers"),

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shapshift._facts import audit_facts, explanation_facts, value_facts
-from shapshift.audit import ShiftAudit
+from shapshift.audit import PointInfluence, ShiftAudit
 from shapshift.checks.names import visible
 from shapshift.cleaning import Decisions
 from shapshift.cleaning.effect import CleaningEffect
+from shapshift.cleaning.revaluation import Revalued
 from shapshift.correct import CorrectionEvaluation, CorrectionReport, PosteriorReport
 from shapshift.correct.prior import NoiseEstimate
 from shapshift.correct.rehearsal import Rehearsal
@@ -380,6 +381,17 @@ def _(found: InfluenceAudit) -> Blocks:
 
 
 @blocks.register
+def _(found: PointInfluence) -> Blocks:
+    order = np.argsort(-np.nan_to_num(found.change), kind="stable")[:SHOWN_ROWS]
+    rows = [[f"{p}", cell(found.change[p]), cell(found.agreement[p]), cell(found.flips[p])] for p in order.tolist()]
+    left = found.change.size - len(rows)
+    head = ["point", "change", "agreement", "sign changes"]
+    more = f"and {_count(left, 'point')} more with less influence" if left else ""
+    title = f"What each of {_count(found.change.size, 'validation point')} changes in the values"
+    return [_title(title), Table(head, rows, [False] * 4, more)]
+
+
+@blocks.register
 def _(found: ValidationAttack) -> Blocks:
     title = f"What {visible(str(found.owner))} gains by changing at most {_count(found.allowed, 'validation point')}"
     money = f"{{:,.{found.digits}f}} {found.currency}"
@@ -523,6 +535,12 @@ def _(found: Rehearsal) -> Blocks:
 def _(found: CleaningEffect) -> Blocks:
     title = f"What cleaning changes, on {found.held_out} ({_count(found.repeats, 'repeat')})"
     return [_title(title), _frame(found), *_notes(found.notes)]
+
+
+@blocks.register
+def _(found: Revalued) -> Blocks:
+    how = "exact" if found.exact else "with the bound 'error_bound'"
+    return [_title(f"Values of the {_count(found.rows.size, 'row')} left ({how})"), *blocks(found.valuation)]
 
 
 @blocks.register

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from shapshift._progress import progress_bar
 from shapshift.exceptions import InputError
+from shapshift.io.shown import Shown
 from shapshift.perturb.containers import count_rows, take_rows
 from shapshift.valuation import Valuation, check_valuation
 
@@ -18,7 +19,7 @@ BLOCK_NUMBERS, MOST_POINTS = 2**23, 128
 
 
 @dataclass(frozen=True, eq=False)
-class PointInfluence:
+class PointInfluence(Shown):
     """What each validation point changes in the values.
 
     Attributes

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._arrays import object_array
+from shapshift.io.shown import Shown
 from shapshift.knn.shapley import KNNShapley
 from shapshift.store import ValuationStore
 from shapshift.valuation import Valuation
@@ -24,7 +25,7 @@ QUICK_TOL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Revalued:
+class Revalued(Shown):
     """Values after decisions.
 
     Attributes
