@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 
 from rich.console import Console
@@ -100,10 +100,11 @@ def progress_bar(label: str, total: int, enabled: bool | None) -> Iterator[Calla
             shown = time.monotonic()
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), RateColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not terminal)
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
     task = bar.add_task(label, total=total)
     try:
-        with bar:
+        # Old releases of rich write an empty line for a bar outside a terminal, even a disabled one.
+        with bar if terminal else nullcontext():
             yield advance
     finally:
         if sys.stderr is not None:
