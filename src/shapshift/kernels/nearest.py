@@ -66,7 +66,7 @@ class Collected(NamedTuple):
     keys : float64 (b, room)
         Row numbers, ascending, and distances collected so far; space for twice the wanted number, or for all rows.
     counts : int64 (b,)
-        Numbers of these; -1 once so many rows are tied with the last wanted one that half the space is not enough.
+        Numbers of these; -1 if too many rows are tied with the last wanted one for half the space.
     limits : float64 (b,)
         Distance beyond which rows need not be collected; at first a guess, or infinite.
     """
