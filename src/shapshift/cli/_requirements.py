@@ -10,6 +10,10 @@ from importlib.metadata import PackageNotFoundError, requires, version
 _FORM = re.compile(r"(?P<name>[\w.-]+)[^;>]*(?:>=(?P<lowest>[\w.]+))?[^;]*(?:;.*\bextra == ['\"](?P<extra>[^'\"]+))?")
 
 
+# Extras that only its developers install.
+DEVELOPERS = ("docs", "release", "test")
+
+
 @dataclass(frozen=True)
 class Requirement:
     """A distribution that pyproject.toml names.
@@ -39,12 +43,12 @@ class Requirement:
 
 
 def requirements() -> list[Requirement]:
-    """Everything that shapshift needs or can use, without test tools."""
+    """Everything that shapshift needs or can use, without the tools of its developers."""
     found = [match for line in requires("shapshift") or () if (match := _FORM.match(line))]
     return [
         Requirement(match["name"], match["lowest"] or "0", match["extra"], installed(match["name"]))
         for match in found
-        if match["extra"] != "test"
+        if match["extra"] not in DEVELOPERS
     ]
 
 
