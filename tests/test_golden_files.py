@@ -122,9 +122,8 @@ def test_runs_are_repeated_from_their_manifests(
             for column in before.column_names:
                 one, other = again[column].to_pylist(), before[column].to_pylist()
                 if pa.types.is_floating(before.schema.field(column).type):
-                    np.testing.assert_allclose(
-                        np.array(one, float), np.array(other, float), rtol=1e-9, atol=1e-12
-                    )  # statistics
+                    rtol = 1e-9 if name == "audit" else 0  # its statistics, such as quotients, depend on libraries
+                    np.testing.assert_allclose(np.array(one, float), np.array(other, float), rtol=rtol, atol=1e-12)
                 else:
                     assert one == other
 

@@ -30,7 +30,7 @@ from shapshift.cli._options import (
 )
 from shapshift.cli._run import Run
 from shapshift.cli.market import location, without_password
-from shapshift.cli.price import check_owners, fit_counted, payment_rule
+from shapshift.cli.price import check_owners, clusters_of, fit_counted, payment_rule
 from shapshift.cli.rerun import find_input, read_options
 
 if TYPE_CHECKING:
@@ -297,20 +297,8 @@ def _source(run: Run, outer: Run, known: Mapping[str, Any]) -> "Source":
 
 def _counted(run: Run, data: Data) -> tuple[Any, Any]:
     """Fit the model of a rule of payment."""
-    from shapshift.price import find_clusters
-
-    arrays, rule = data.arrays, payment_rule(run)
-    clusters = find_clusters(
-        arrays.X_train,
-        arrays.y_train,
-        owners=arrays.owners,
-        order=data.order,
-        radius=run[Payment].radius,
-        near_copies=rule.near_copies,
-        ids=data.ids,
-        progress=False,
-    )
-    return fit_counted(run, data, rule, clusters)
+    rule = payment_rule(run)
+    return fit_counted(run, data, rule, clusters_of(run, data, rule))
 
 
 def _valuing(run: Run, data: Data) -> tuple[Callable[..., Any], Callable[[], Any], Callable[..., Any] | None]:

@@ -170,23 +170,28 @@ def payment_rule(run: Run) -> "PaymentRule":
     return PaymentRule(pay_by, semivalue, payment.radius, _policy(run), payment.near_copies)
 
 
-def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
-    """Find rows that are copies of others, and print and write who has copies of whose rows."""
+def clusters_of(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
+    """Find rows that are copies of others."""
     from shapshift.price import find_clusters
 
     arrays = data.arrays
+    return find_clusters(
+        arrays.X_train,
+        arrays.y_train,
+        owners=arrays.owners,
+        order=data.order,
+        radius=run[Payment].radius,
+        near_copies=rule.near_copies,
+        ids=data.ids,
+        progress=False,
+    )
+
+
+def list_copies(run: Run, data: Data, rule: "PaymentRule") -> "Clusters":
+    """Find rows that are copies of others, and print and write who has copies of whose rows."""
     with run.terminal.busy("Looking for copies"):
         try:
-            found = find_clusters(
-                arrays.X_train,
-                arrays.y_train,
-                owners=arrays.owners,
-                order=data.order,
-                radius=run[Payment].radius,
-                near_copies=rule.near_copies,
-                ids=data.ids,
-                progress=False,
-            )
+            found = clusters_of(run, data, rule)
         except InputError as error:
             said = str(error).replace("The 'order' parameter of find_clusters", f"--order {run[Payment].order}")
             raise CommandError(said) from error
