@@ -144,7 +144,7 @@ def check_exact(kind: str, metric: str, n: int, d: int, average: bool, device: s
     right, right_matrix = kept_values(None, given, kernels=False)
     there = on(device, given)
     known = tiles.fill_distances(
-        there[0].columns, tiles._padded(there[2], torch.arange(40, device=device), tiles.POINTS).points, there[0].metric
+        there[0].columns, tiles.padded(there[2], torch.arange(40, device=device), tiles.POINTS).points, there[0].metric
     )
     plain = distances(given[0].columns, given[2].points, given[0].metric)
     if metric != "euclidean":  # torch on the CPU does not fuse the squares of the others
@@ -222,6 +222,41 @@ def check_certified(kind: str, metric: str, n: int, d: int, shared: bool, device
     )
 
 
+def check_buckets(kind: str, metric: str, n: int, d: int, device: str, room: int = 1024) -> str:
+    """Buckets from products are those of direct differences, whatever counts them, and so are near rows."""
+    train, _, batch = on(device, problem(kind, metric, n, 64, d))
+    buckets, first = 1024, room // 2
+    maps = tiles._make_maps(train, batch, buckets, first)
+    runs = []
+    for direct, there in ((True, None), (False, None), (False, cuda.kernels(train.codes.device))):
+        rows = dataclasses.replace(train)
+        if direct:
+            vars(rows)["products"] = None
+        shapes: tuple[tuple[tuple[int, ...], Any], ...] = (
+            ((64, n), torch.uint16), ((64, buckets), torch.int32), ((64, 32), torch.int32), ((64, room), torch.int32),
+            ((64, room), torch.float64), ((64, 32), torch.int32),
+        )  # fmt: skip
+        placed = tuple(torch.zeros(shape, dtype=kind_, device=device) for shape, kind_ in shapes)
+        tiles._put_into_buckets(rows, batch, there, maps, placed, None)
+        runs.append(placed)
+    right = runs[0]
+    served = torch.ones(64, dtype=torch.bool, device=device)
+    for found in runs[1:]:
+        good = found[5][:, 0] <= max(tiles.LEAST_OPEN, n // tiles.OPEN_SHARE)
+        served &= good
+        for part in (0, 1):
+            same = found[part].to(torch.int32) == right[part].to(torch.int32)
+            check(bool(same[good].all()), f"{int((~same[good]).sum())} other {('cells', 'counts')[part]}")
+        check(bool((found[2][good, 0] == right[2][good, 0]).all()), "another number of near rows")
+        for p in torch.nonzero(good).squeeze(1).tolist():
+            listed, expected = (sorted(run[3][p, : int(run[2][p, 0])].tolist()) for run in (found, right))
+            check(listed == expected, "other near rows")
+    crowded = kind == "one huge feature" and (d > 64 or metric == "cosine")
+    # All angles with a point of zeros are equal.
+    check(crowded or int(served.sum()) >= 62, f"pairs of {64 - int(served.sum())} points were left open")
+    return f"the same cells and near rows for {int(served.sum())} of 64 points"
+
+
 def check_end_to_end(metric: str, device: str) -> str:
     given = problem("Gaussian", metric, 60_000, 200, 20)
     right = value_points(*given, kernels=False)
@@ -293,6 +328,10 @@ def main(device: str = "cuda") -> int:
         checks.append((f"exact, {metric}, {kind}, {n} rows of {d}", exact))
         if n > 8192:
             checks.append((f"certified, {metric}, {kind}, {n} rows of {d}", certified))
+    for metric, kind, d in itertools.product(("euclidean", "cosine"), ("Gaussian", "copies", *HARD), (20, 130)):
+        checks.append(
+            (f"buckets, {metric}, {kind}, {d} features", partial(check_buckets, kind, metric, 20_003, d, device))
+        )
     checks += [(f"excluded rows, {metric}", partial(check_excluded, metric, device)) for metric in METRICS]
     checks += [(f"to a tolerance, {metric}", partial(check_end_to_end, metric, device)) for metric in METRICS]
     for certified, groups in itertools.product((False, True), (0, 2)):

@@ -11,13 +11,13 @@ from triton.runtime import interpreter
 from shapshift.engine.certified import draw_sample
 from shapshift.engine.coefficients import rank_table
 from shapshift.engine.exact import Exact
-from shapshift.engine.gpu import bucket_kernels, core, cuda, device, tiles, values
+from shapshift.engine.gpu import core, cuda, device, tiles, values
 from shapshift.engine.gpu.certify import convex_from
 from shapshift.engine.rows.distances import index_rows, tile_filler
 from shapshift.engine.runner import Runner
 from shapshift.engine.tasks import ClassTask, class_task
 
-core.STEP = tiles.STEP = 8  # the interpreter takes its time
+core.STEP = tiles.STEP = tiles.BLOCK = 16  # the interpreter takes its time
 
 
 def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
@@ -35,8 +35,8 @@ def order_rows(
     there: Any, entries: Any, norms: Any, part: Any, maps: Any, codes: Any, targets: Any, listed: Any, *, average: bool
 ) -> tuple[Any, ...]:
     """In the place of the CUDA kernels, which put the rows of points in order."""
-    p, n = entries.shape
-    known = entries if part is None else part.distances(entries, torch.arange(n).expand(p, n), norms)
+    p = len(entries)
+    known = entries if part is None else part.distances(entries, part.norms, norms)
     distances, order = known.sort(dim=1, stable=True)
     match = codes[order] == targets[:, None]
     mixed, gap = match[:, 1:] != match[:, :-1], distances[:, 1:] - distances[:, :-1]
@@ -134,15 +134,8 @@ def compare_distances(kind: str, metric: str) -> None:
     train, _, batch = gpu_checks.problem(kind, metric, 70, 8, 5)
     found = tiles.fill_distances(train.columns, batch.points, train.metric)
     assert torch.equal(found, values.distances(train.columns, batch.points, train.metric))
-    listed = torch.arange(128, dtype=torch.int32).expand(8, 128).contiguous() % 70
-    count = torch.zeros(8, 32, dtype=torch.int32)
-    count[:, 0] = 70
-    near = torch.empty(8, 128, dtype=torch.float64)
-    rows = train.columns.T.contiguous()
-    bucket_kernels.near_distances[(1, 8)](
-        rows, batch.points, count, listed, near, 5, 128, METRIC=train.metric, BN=128
-    )  # fmt: skip
-    assert torch.equal(near[:, :70], found)
+    pairs = torch.arange(8 * 70)
+    assert torch.equal(tiles.direct_distances(train, batch.points, pairs // 70, pairs % 70).view(8, 70), found)
     print(f"{metric}, {kind}: the same distances")
 
 
@@ -150,15 +143,16 @@ assert gpu_checks.check_equal_angles("cpu") == "one distance"
 for kind in ("Gaussian", "whole numbers", "nearly parallel"):
     compare_distances(kind, "cosine")
     compare_distances(kind, "manhattan")
+for kind, metric, d in (("Gaussian", "euclidean", 100), ("near-ties", "cosine", 100), ("copies", "euclidean", 20)):
+    assert gpu_checks.check_buckets(kind, metric, 1030, d, "cpu") == "the same cells and near rows for 64 of 64 points"
 compare(1030, 17, "euclidean", buckets=1024, twice=True)
 compare(1030, 3, "manhattan", buckets=1024)
 compare(1030, 2, "manhattan", buckets=None)
 compare(1030, 3, "cosine", buckets=None, whole=True)
 compare(1030, 16, "cosine", buckets=1024, groups=0)
 compare(1030, 2, "euclidean", buckets=None, groups=0)
-# With products: of a library, whose errors are settled afterwards.
-tiles.MANY_FEATURES = 20
-compare(1030, 20, "euclidean", buckets=1024)
-compare(1030, 20, "cosine", buckets=1024)
+# With products, whose errors are settled afterwards: of slices, and of a library.
+compare(1030, 100, "euclidean", buckets=1024)
+compare(1030, 100, "cosine", buckets=1024)
 compare(600, 18, "euclidean", buckets=None, near=True)
 compare(600, 18, "cosine", buckets=None)

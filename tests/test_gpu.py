@@ -385,6 +385,21 @@ def true_distance(x: list[float], p: list[float], metric: str) -> Fraction:
     return 1 - (Fraction(root) if inner > 0 else -Fraction(root))
 
 
+def products_of_slices(part: Any, points: Any, norms: Any) -> tuple[Any, Any]:
+    """Distances from the sums that the kernel adds up, and their largest errors."""
+    from shapshift.engine.gpu.products import Slices
+
+    own, rows = Slices.of(points), part.slices
+    x, y = (some.numbers.view(4, -1, some.numbers.shape[1]).long() for some in (own, rows))
+    sums = [sum(x[j] @ y[k - j].T for j in range(k + 1)) for k in range(4)]
+    high = (sums[0] << 8) + sums[1]
+    assert int(high.abs().max()) < 2**31
+    assert max(int(some.abs().max()) for some in sums[2:]) < 2**31 - 128
+    product = (high.double() * 256 + (sums[2] + ((sums[3] + 128) >> 8)).double()) * (own.scale[:, None] * rows.scale)
+    error = part.error(part.norms + norms[:, None]) + 2 * part.unit * own.weight[:, None] * rows.weight
+    return part.unit * (part.norms + norms[:, None]) - 2 * part.unit * 2.0**32 * product, error
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("d", [16, 130])
@@ -403,8 +418,7 @@ def test_products_tell_distances_up_to_their_error(kind: str, metric: str, d: in
     columns, labels = rows.T.contiguous(), torch.tensor(rng.integers(3, size=240))
     part = Products.of(Train(columns, labels, code, None))
     there, norms = part.points(points)
-    everything = torch.arange(240).expand(8, 240)
-    found = part.distances(there @ part.columns, everything, norms)
+    found = part.distances(there @ part.columns, part.norms, norms)
     direct = distances(columns, points, code)
     allowed = part.error(part.norms + norms[:, None])
     # Neither is far from the truth, and they are no farther from each other.
@@ -416,13 +430,27 @@ def test_products_tell_distances_up_to_their_error(kind: str, metric: str, d: in
             assert abs(one - right) <= most, (p, i, float(abs(one - right) / most))
             assert abs(other - right) <= most, (p, i, float(abs(other - right) / most))
     assert ((found - direct).abs() <= allowed).all()
+    if part.slices is not None:
+        found, allowed = products_of_slices(part, there, norms)
+        assert ((found - direct).abs() <= allowed).all()
+        for p, i in ((p, i) for p in range(8) for i in range(0, 240, 17)):
+            right = true_distance(rows[i].tolist(), points[p].tolist(), metric)
+            assert abs(Fraction(float(found[p, i])) - right) <= Fraction(float(allowed[p, i])), (p, i)
+        found = part.distances(there @ part.columns, part.norms, norms)
     # Settled by direct distances, labels come in the order that these have.
     near, order = found.sort(dim=1, stable=True)
     match = labels[order] == 0
     mixed = (match[:, 1:] != match[:, :-1]) & (near[:, 1:] - near[:, :-1] <= part.open_gap(norms[:, None], near[:, 1:]))
     at, rank = torch.nonzero(mixed).unbind(1)
     elements = 2 * order + match
-    too_long, tied = settle(part, lambda p, some: direct[p].gather(1, some), norms, elements, near, at, rank + 1)
+    too_long, tied = settle(
+        lambda p, far: part.open_gap(norms[p][:, None], far),
+        lambda p, row: direct[p, row],
+        elements,
+        near,
+        at,
+        rank + 1,
+    )
     truly, ordered = direct.sort(dim=1, stable=True)
     fits = labels[ordered] == 0
     equal = (truly[:, 1:] == truly[:, :-1]) & (fits[:, 1:] != fits[:, :-1])
@@ -448,7 +476,12 @@ def test_what_is_behind_the_last_row_of_a_list_stays_there() -> None:
     direct[0, 4], direct[0, 7] = 5.0, 5.0 + 1e-15
     one = torch.ones(1, dtype=torch.int64)
     too_long, tied = settle(
-        part, lambda p, rows: direct[p].gather(1, rows), one.double(), elements, near, one - 1, 2 * one
+        lambda p, far: part.open_gap(one.double()[:, None], far),
+        lambda p, row: direct[p, row],
+        elements,
+        near,
+        one - 1,
+        2 * one,
     )
     assert elements.tolist() == [[2 * 9, 2 * 4 + 1, 2 * 7, 0, 0]]
     assert near[0, 3:].isinf().all()

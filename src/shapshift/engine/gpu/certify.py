@@ -8,24 +8,30 @@ from typing import Any
 import torch
 
 from shapshift.engine.gpu.core import Batch, Coarse, Keep, Result, Rules, Train, new_result, room_for, value_points
+from shapshift.engine.gpu.values import ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
 # Cells have 16 bits: two per bucket, and one for all near rows. Up to this number of buckets, two blocks of counters
 # fit the shared memory of a multiprocessor of the largest GPUs.
 MOST_BUCKETS = 28 * 1024
+# Rows of a tile of 64 points have 31 bits.
+MOST_ROWS = 2**25
 # Number of buckets processed in one step.
 BUCKET_STEP = 1024
 # Size of the bounds on Gaussian data, in units of the estimates; they are checked after every run.
 HUB_BOUND, MEAN_BOUND = 0.8, 2.0
 # Costs in picoseconds of a bucket, a near row and a place for one, and time saved by buckets per pair.
-BUCKET_COST, ROW_COST, PLACE_COST, EXACT_COST = 40.0, 150.0, 180.0, 55.0
+BUCKET_COST, ROW_COST, PLACE_COST, EXACT_COST = 40.0, 50.0, 35.0, 55.0
 # Longer lists of near rows do not fit the shared memory of a multiprocessor: a place then costs this many times as
 # much.
-MOST_LISTED, LONG_LIST = 2**14, 2.5
+MOST_LISTED, LONG_LIST = 2**14, 8.0
 ROUNDS = 6
-# The first points are one in this many, and at least this many.
-FIRST_PART, FEW_POINTS = 8, 64
+# Number of pairs that are sorted to estimate the variance.
+ESTIMATED_PAIRS = 2**23
+# The first points are one in this many, and at least this many; below this number of pairs, they would take longer than
+# they save.
+FIRST_PART, FEW_POINTS, MANY_PAIRS = 8, 64, 2**30
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,11 @@ def certify_points(
     n, m = train.n, len(batch)
     rounds = 0
     if kernels:
-        limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch, memory) / m)
+        limit = 0.9 * tol * math.sqrt(_pair_variance(train, rules, batch) / m)
         convex = convex_from(rules.c)
         # The first points determine the buckets for the others.
         parts = torch.arange(m, device=train.codes.device).tensor_split([m // FIRST_PART])
-        parts = parts if m // FIRST_PART >= FEW_POINTS else (torch.cat(parts),)
+        parts = parts if m // FIRST_PART >= FEW_POINTS and m * n >= MANY_PAIRS else (torch.cat(parts),)
         coarse = None
         for rounds in range(1, ROUNDS + 1):
             result, here = new_result(train, rules, batch), limit
@@ -113,7 +119,7 @@ def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | Non
     """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper."""
     best, cheapest = None, EXACT_COST * n_rows
     first = 256
-    while 8 * first <= n_rows and limit > 0:
+    while 8 * first <= n_rows < MOST_ROWS and limit > 0:
         mean, hub = bounds_of_one_bucket(n_rows, first)
         buckets = max(math.ceil(max(mean, hub) / limit / BUCKET_STEP), 4) * BUCKET_STEP
         room = room_for(first, n_rows, sampled)
@@ -121,7 +127,7 @@ def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | Non
         cost = BUCKET_COST * buckets + ROW_COST * first + PLACE_COST * places
         if buckets <= MOST_BUCKETS and cost < cheapest:
             best, cheapest = Coarse(buckets, first, mean / buckets, convex), cost
-        first += first // 64
+        first += first // 16
     return best
 
 
@@ -132,16 +138,17 @@ def convex_from(c: Tensor) -> int:
     return int(growing[-1]) + 2 if growing.numel() else 0
 
 
-def _pair_variance(train: Train, rules: Rules, batch: Batch, memory: int | None) -> float:
-    """Variance of a row's value on one point, estimated from a few points.
+def _pair_variance(train: Train, rules: Rules, batch: Batch) -> float:
+    """Variance of a row's value on one point, estimated from a few points and without regard to ties.
 
     For unrelated points, means over them would have this variance divided by their number; common effects of the points
     only increase it.
     """
-    spreads: list[Tensor] = []
-    some = torch.linspace(0, len(batch) - 1, min(len(batch), 8), device=train.codes.device).round().to(torch.int64)
-    value_points(
-        train, rules, batch[some], memory=memory,
-        keep=Keep(None, lambda here, values: spreads.extend(values.var(1, correction=0)) if here.numel() else None),
-    )  # fmt: skip
-    return float(torch.stack(spreads).mean())
+    from shapshift.engine.gpu import tiles
+
+    count = max(1, min(len(batch), 8, ESTIMATED_PAIRS // train.n))
+    some = batch[torch.linspace(0, len(batch) - 1, count, device=train.codes.device).round().to(torch.int64)]
+    there = tiles.padded(some, torch.arange(count, device=train.codes.device), tiles.POINTS).points
+    ordered, order = tiles.fill_distances(train.columns, there, train.metric)[:count].sort(dim=1)
+    match = train.codes[order] == some.targets[:, None]
+    return float(ordered_values(ordered, match, rules.c, rules.tail, some.bases, False).var(1, correction=0).mean())

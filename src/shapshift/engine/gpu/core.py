@@ -25,6 +25,8 @@ STEP = 32
 # Number of pairs that torch sorts at a time for points left over by the kernels; torch needs about ten times their
 # memory.
 SORTED_PAIRS = 2**25
+# Number of pairs up to which the many small steps of the kernels take longer than a sort.
+FEW_PAIRS = 2**23
 # Number of pieces of the maps from distances to buckets, as powers of two.
 FINE_BITS, COARSE_BITS = 9, 7
 LEAST_SAMPLED, MOST_SAMPLED = 1024, 8192
@@ -265,7 +267,10 @@ def value_points(
         tiles.exact_points(train, rules, batch, todo, result, keep, memory, advance)
     else:
         left = tiles.certified_points(train, rules, batch, todo, coarse, result, keep, memory, advance)
-        tiles.exact_points(train, rules, batch, left, result, keep, memory, lambda points: None)
+        if left.numel() * train.n <= FEW_PAIRS:
+            tiles.few_points(train, rules, batch, left, result, keep)
+        else:
+            tiles.exact_points(train, rules, batch, left, result, keep, memory, lambda points: None)
     return result
 
 
@@ -310,9 +315,9 @@ def sample_size(n_rows: int, most: int) -> int:
 
 
 def room_for(first: int, n_rows: int, sampled: int) -> int:
-    """Places for near rows: the number estimated from a sample plus three standard deviations; a power of two."""
+    """Places for near rows: the number estimated from a sample plus four standard deviations; a power of two."""
     expected = max(1.0, first * sampled / n_rows)
-    return max(1024, 1 << (int(first * (1 + 3 / expected**0.5)) - 1).bit_length())
+    return max(1024, 1 << (int(first * (1 + 4 / expected**0.5)) - 1).bit_length())
 
 
 def _free(device: Any) -> int:

@@ -94,15 +94,15 @@ def _from_across(
 def _cosine_distances(columns, points, inside, d, step, BP: tl.constexpr, BN: tl.constexpr):
     """Cosine distances of BP points to BN rows, none of them longer than 1.
 
-    ``columns`` (1, BN) and ``points`` (BP, 1) point to first features; the next one of a row is ``step`` further on,
-    that of a point follows.
+    ``columns`` (1, BN) and ``points`` (BP, 1), or (1, BN) for pairs, point to first features; the next one of a row is
+    ``step`` further on, that of a point follows.
     """
     total = tl.full((BP, BN), _START, tl.float64)
-    row_total = tl.full((1, BN), _START, tl.float64)
-    own_total = tl.full((BP, 1), _START, tl.float64)
+    row_total = tl.full(columns.shape, _START, tl.float64)
+    own_total = tl.full(points.shape, _START, tl.float64)
     rest = tl.zeros((BP, BN), tl.float64)
-    row_rest = tl.zeros((1, BN), tl.float64)
-    own_rest = tl.zeros((BP, 1), tl.float64)
+    row_rest = tl.zeros(columns.shape, tl.float64)
+    own_rest = tl.zeros(points.shape, tl.float64)
     column = columns
     point = points
     for _ in range(d):

@@ -78,13 +78,17 @@ def kernels(device: Any) -> Any:
         return None
 
 
-def count_cells(there: Any, cells: Tensor, counts: Tensor, near_count: Tensor, near_row: Tensor) -> None:
-    """Count the cells of points (p, n) in buckets (p, n_buckets), and list the near rows."""
-    (p, n), buckets, capacity = cells.shape, counts.shape[1], near_row.shape[1]
+def place_rows(
+    there: Any, places: Tensor, knots: Tensor, codes: Tensor, targets: Tensor, cells: Tensor, counts: Tensor,
+    near_count: Tensor, near_row: Tensor, open_count: Tensor, open_row: Tensor,
+) -> None:  # fmt: skip
+    """Put the rows of points (p, n) into buckets (p, n_buckets) by their places, and list near and open rows."""
+    (p, n), buckets = cells.shape, counts.shape[1]
     # Share the work of few points among several blocks.
     blocks = max(1, min(-(-there.blocks // p), -(-n // (8 * COUNTING_THREADS))))
-    arguments = cells, counts, near_count, near_row, n, buckets, capacity
-    there.launch("count_cells", (blocks, p), COUNTING_THREADS, 4 * buckets, *arguments)
+    given = places, knots, codes, targets, cells, counts, near_count, near_row, open_count, open_row
+    sizes = n, buckets, near_row.shape[1], open_row.shape[1]
+    there.launch("place_rows", (blocks, p), COUNTING_THREADS, 4 * buckets, *given, *sizes)
 
 
 def order_rows(
@@ -159,12 +163,12 @@ def most_rows(there: Any) -> int:
     return (there.most_shared - 16 * TILE - 256) // 8 * FINE if there is not None else 0
 
 
-def sort_lists(there: Any, distances: Tensor, rows: Tensor) -> bool:
+def sort_lists(there: Any, distances: Tensor, rows: Tensor, lengths: Tensor) -> bool:
     """Sort lists (p, size) of distances and rows if their size is a power of two and they fit a block."""
     lists, size = distances.shape
-    fits = there is not None and size & (size - 1) == 0 and 12 * size <= there.most_shared
+    fits = there is not None and size & (size - 1) == 0 and 14 * size <= there.most_shared
     if fits:
-        there.launch("sort_lists", (lists, 1), min(size // 2, 1024), 12 * size, distances, rows, size)
+        there.launch("sort_lists", (lists, 1), THREADS, 14 * size, distances, rows, lengths, size)
     return fits
 
 

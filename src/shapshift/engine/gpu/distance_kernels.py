@@ -44,17 +44,6 @@ def _distances(columns, points, rows, inside, p, n, d, METRIC: tl.constexpr, BP:
 
 
 @triton.jit
-def _by_rows(block, memory, n, SIZE: tl.constexpr):
-    """Lay a block (points, rows) out so that the threads of a warp hold neighbouring rows of one point.
-
-    The layout is taken from a load that never happens, from memory of the block's type, with the block as its default.
-    Without it the compiler moves half a dozen intermediate results between layouts through shared memory.
-    """
-    # Several addresses: with one, the compiler would treat the result as a single number despite the default.
-    return tl.load(memory + 3 * tl.arange(0, SIZE), mask=n < 0, other=tl.reshape(block, (SIZE,)))
-
-
-@triton.jit
 def _kth(patterns, k, BITS: tl.constexpr):
     """Find the k-th smallest of non-negative integers, counted from 1, by bisection."""
     low = tl.full((), 0, tl.int64)
@@ -134,7 +123,10 @@ def make_maps(
     lo = tl.where(edge > 0, _first_bucket(before, edge, used, n_rows, n_near, n_buckets, COARSE), 0)
     hi = _first_bucket(after, edge + 1, used, n_rows, n_near, n_buckets, COARSE)
     inside = (edge >= 0) & (edge < (1 << PIECE_BITS))
-    tl.store(knots + (p << PIECE_BITS) + edge, lo | ((hi - lo) << 32), mask=inside)
+    knot = lo | ((hi - lo) << 32)
+    if COARSE:  # how far one pattern moves a number inside its piece, as a power of two; see bucket_kernels.py
+        knot |= tl.minimum(tl.maximum(shift, 3) + 1 + PIECE_BITS, 31) << 16
+    tl.store(knots + (p << PIECE_BITS) + edge, knot, mask=inside)
 
 
 @triton.jit

@@ -3,12 +3,14 @@
 // Exact values take three of them. Rows of a point are counted by coarse bucket (`count_rows`), written to their bucket
 // (`spread_rows`), and put in order inside it (`sort_buckets`). A bucket is one of the map that `make_maps` lays out:
 // its upper bits are the coarse bucket of about FINE rows, its lower bits one of the FINE bins in there. Certified values
-// take `count_cells`, and `sort_lists` for the rows that are near.
+// take `place_rows`, and `sort_lists` for the rows that are near.
 
 typedef unsigned long long u64;
 
 #define THREADS 512
 #define PIECE_BITS 9
+#define COARSE_BITS 7
+#define AT_ONCE 4        // places that a thread loads together
 #define FINE_BITS 11
 #define FINE (1 << FINE_BITS)
 #define MOST_ROWS 6144   // of a coarse bucket
@@ -78,6 +80,23 @@ __device__ __forceinline__ void add_up(unsigned* counter, int size, unsigned* su
         before += here;
     }
     __syncthreads();
+}
+
+// Puts a few rows in order, by distance and then by number.
+__device__ __forceinline__ void sort_bin(double* distance, unsigned* element, int begin, int end)
+{
+    for (int k = begin + 1; k < end; k++) {
+        const double d = distance[k];
+        const unsigned e = element[k];
+        int at = k;
+        while (at > begin && (distance[at - 1] > d || (distance[at - 1] == d && element[at - 1] > e))) {
+            distance[at] = distance[at - 1];
+            element[at] = element[at - 1];
+            at--;
+        }
+        distance[at] = d;
+        element[at] = e;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) count_rows(const Points points, unsigned* counts)
@@ -195,18 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sort_buckets(
             unsettled[p] = 1;
             continue;
         }
-        for (int k = begin + 1; k < end; k++) {
-            const double d = distance[k];
-            const unsigned e = element[k];
-            int at = k;
-            while (at > begin && (distance[at - 1] > d || (distance[at - 1] == d && element[at - 1] > e))) {
-                distance[at] = distance[at - 1];
-                element[at] = element[at - 1];
-                at--;
-            }
-            distance[at] = d;
-            element[at] = e;
-        }
+        sort_bin(distance, element, begin, end);
     }
     __syncthreads();
     for (int k = threadIdx.x; k < size; k += THREADS) {
@@ -224,20 +232,76 @@ extern "C" __global__ void __launch_bounds__(THREADS) sort_buckets(
     }
 }
 
-// Puts lists of rows in order, by distance and then by number; the size of a list is a power of two.
-extern "C" __global__ void __launch_bounds__(1024) sort_lists(double* distances, unsigned* rows, int size)
+// Puts lists of rows in order, by distance and then by number; the size of a list is a power of two, 1,024 at least. Rows
+// are counted in bins of equal width, then in bins of about four rows each that follow from these counts, and put in order
+// inside such a bin. A list with a bin that is too long, as one with many ties, is put in order as a whole.
+extern "C" __global__ void __launch_bounds__(THREADS) sort_lists(
+    double* distances, unsigned* rows, const int* lengths, int size)
 {
     extern __shared__ __align__(16) unsigned shared[];
+    __shared__ unsigned sums[WARP];
+    __shared__ u64 least, most;
+    __shared__ int too_long;
+    const int bins = size / 4, count = lengths[blockIdx.x * 32] < size ? lengths[blockIdx.x * 32] : size;
     double *distance = (double*)shared, *far = distances + (long long)blockIdx.x * size;
     unsigned *row = shared + 2 * size, *mine = rows + (long long)blockIdx.x * size;
-    for (int k = threadIdx.x; k < size; k += blockDim.x) {
-        distance[k] = far[k];
-        row[k] = mine[k];
+    unsigned *before = row + size, *end = before + bins;
+    for (int b = threadIdx.x; b < bins; b += THREADS) before[b] = end[b] = 0;
+    if (threadIdx.x == 0) {
+        least = ~0ull;
+        most = 0;
+        too_long = 0;
     }
-    for (int run = 2; run <= size; run *= 2) {
+    __syncthreads();
+    u64 low = ~0ull, high = 0;
+    for (int k = threadIdx.x; k < count; k += THREADS) {
+        const u64 pattern = (u64)__double_as_longlong(far[k]);
+        low = pattern < low ? pattern : low;
+        high = pattern > high ? pattern : high;
+    }
+    if (low <= high) {
+        atomicMin(&least, low);
+        atomicMax(&most, high);
+    }
+    __syncthreads();
+    low = least;
+    // Bins have 2**shift patterns each; of a place inside them, 20 bits are enough.
+    int shift = 0;
+    while (count && (most - low) >> shift >= (u64)bins) shift++;
+    const int spare = shift > 20 ? shift - 20 : 0;
+    for (int k = threadIdx.x; k < count; k += THREADS)
+        atomicAdd(before + (((u64)__double_as_longlong(far[k]) - low) >> shift), 1u);
+    __syncthreads();
+    add_up(before, bins, sums);
+    auto bin_of = [&](double at) {
+        const u64 past = (u64)__double_as_longlong(at) - low;
+        const unsigned b = (unsigned)(past >> shift);
+        const unsigned in = (b + 1 < bins ? before[b + 1] : (unsigned)count) - before[b];
+        const u64 part = (past - ((u64)b << shift)) >> spare;
+        return (before[b] + (unsigned)((part * in) >> (shift - spare))) * (unsigned)bins / (unsigned)count;
+    };
+    for (int k = threadIdx.x; k < count; k += THREADS) atomicAdd(end + bin_of(far[k]), 1u);
+    __syncthreads();
+    add_up(end, bins, sums);
+    for (int k = threadIdx.x; k < count; k += THREADS) {
+        const unsigned at = atomicAdd(end + bin_of(far[k]), 1u);
+        distance[at] = far[k];
+        row[at] = mine[k];
+    }
+    for (int k = count + threadIdx.x; k < size; k += THREADS) {
+        distance[k] = __longlong_as_double(0x7FF0000000000000ll);
+        row[k] = 0;
+    }
+    __syncthreads();
+    for (int b = threadIdx.x; b < bins; b += THREADS) {
+        const int start = b ? (int)end[b - 1] : 0, stop = (int)end[b];
+        if (stop - start > MOST_IN_BIN) too_long = 1;
+        else sort_bin(distance, row, start, stop);
+    }
+    __syncthreads();
+    for (int run = 2; too_long && run <= size; run *= 2) {
         for (int step = run / 2; step > 0; step /= 2) {
-            __syncthreads();
-            for (int k = threadIdx.x; k < size / 2; k += blockDim.x) {
+            for (int k = threadIdx.x; k < size / 2; k += THREADS) {
                 const int near = 2 * k - (k & (step - 1)), next = near + step;
                 const double a = distance[near], b = distance[next];
                 const unsigned c = row[near], d = row[next];
@@ -248,55 +312,79 @@ extern "C" __global__ void __launch_bounds__(1024) sort_lists(double* distances,
                     row[next] = c;
                 }
             }
+            __syncthreads();
         }
     }
-    __syncthreads();
-    for (int k = threadIdx.x; k < size; k += blockDim.x) {
+    for (int k = threadIdx.x; k < size; k += THREADS) {
         far[k] = distance[k];
         mine[k] = row[k];
     }
 }
 
-// Counts the cells of certified values, and lists near rows: rows of a bucket in the lower half of a counter, matches in
-// the upper half. Counters in memory that all programs share take about twelve picoseconds an addition on a large GPU,
-// counters in the fast memory of one multiprocessor less than two.
-extern "C" __global__ void __launch_bounds__(1024) count_cells(
-    const unsigned short* cells, unsigned* counts, int* near_count, int* near_row, int n, int n_buckets, int capacity)
+// Puts rows into the buckets of certified values by their places, which Triton kernels store (bucket_kernels.py), and
+// counts them: rows of a bucket in the lower half of a counter, matches in the upper half. A row's cell is 2 * bucket +
+// match; near rows share the cell 2 * n_buckets and are listed. Rows whose bucket is open are listed, too. Lists that are
+// too short count the rows they should have. Counters in memory that all programs share take about twelve picoseconds an
+// addition on a large GPU, counters in the fast memory of one multiprocessor less than two.
+extern "C" __global__ void __launch_bounds__(1024) place_rows(
+    const int* __restrict__ places, const u64* __restrict__ knots, const int* __restrict__ codes,
+    const int* __restrict__ targets, unsigned short* __restrict__ cells, unsigned* __restrict__ counts,
+    int* near_count, int* __restrict__ near_row, int* open_count, int* __restrict__ open_row, int n, int n_buckets,
+    int room, int open_room)
 {
     extern __shared__ __align__(16) unsigned shared[];
+    __shared__ u64 map[1 << COARSE_BITS];
+    __shared__ int near, open;
     const long long p = blockIdx.y;
     const int begin = (int)((long long)n * blockIdx.x / gridDim.x);
     const int end = (int)((long long)n * (blockIdx.x + 1) / gridDim.x);
-    const unsigned short* mine = cells + p * n;
+    const int target = targets[p];
+    const bool alone = gridDim.x == 1;
+    int *nears = alone ? &near : near_count + p * 32, *opens = alone ? &open : open_count + p * 32;
+    for (int i = threadIdx.x; i < 1 << COARSE_BITS; i += blockDim.x) map[i] = knots[(p << COARSE_BITS) + i];
     for (int i = threadIdx.x; i < n_buckets; i += blockDim.x) shared[i] = 0;
+    if (threadIdx.x == 0) near = open = 0;
     __syncthreads();
-    auto put = [&](unsigned cell, int row) {
-        const unsigned bucket = cell >> 1;
-        if (bucket < n_buckets) {
-            atomicAdd(shared + bucket, 1u + ((cell & 1u) << 16));
-        } else {
-            const int slot = atomicAdd(near_count + p * 32, 1);
-            if (slot < capacity) near_row[p * capacity + slot] = row;
-        }
-    };
-    // Eight cells at a time, from the first address that allows it.
-    const int aligned = begin + (int)((8 - ((unsigned long long)(mine + begin) / 2) % 8) % 8);
-    const int body = aligned < end ? aligned : end;
-    const int eights = (end - body) / 8;
-    for (int i = begin + threadIdx.x; i < body; i += blockDim.x) put(mine[i], i);
-    for (int i = threadIdx.x; i < eights; i += blockDim.x) {
-        const uint4 eight = *(const uint4*)(mine + body + 8 * i);
-        const unsigned pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+    for (int first = begin + threadIdx.x; first < end; first += AT_ONCE * blockDim.x) {
+        int place[AT_ONCE];
+        unsigned match[AT_ONCE];
         #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            put(pairs[k] & 0xFFFFu, body + 8 * i + 2 * k);
-            put(pairs[k] >> 16, body + 8 * i + 2 * k + 1);
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int i = first + k * blockDim.x;
+            place[k] = i < end ? places[p * n + i] : 0;
+            match[k] = i < end && codes[i] == target;
+        }
+        #pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int i = first + k * blockDim.x;
+            if (i >= end) break;
+            unsigned cell = 2u * n_buckets;
+            if (place[k] < 0) {
+                const int slot = atomicAdd(nears, 1);
+                if (slot < room) near_row[p * room + slot] = i;
+            } else {
+                const u64 knot = map[(unsigned)place[k] >> (31 - COARSE_BITS)];
+                const unsigned inside = ((unsigned)place[k] & ~7u) << (1 + COARSE_BITS), buckets = (unsigned)(knot >> 32);
+                const unsigned bucket = ((unsigned)knot & 0xFFFFu) + __umulhi(inside, buckets);
+                const bool edge = (inside * buckets) >> ((unsigned)knot >> 16) <= buckets;
+                cell = 2u * bucket + match[k];
+                if ((place[k] & 4) || ((place[k] & 2) && edge)) {
+                    const int slot = atomicAdd(opens, 1);
+                    if (slot < open_room) open_row[p * open_room + slot] = i;
+                } else {
+                    atomicAdd(shared + bucket, 1u + (match[k] << 16));
+                }
+            }
+            cells[p * n + i] = (unsigned short)cell;
         }
     }
-    for (int i = body + 8 * eights + threadIdx.x; i < end; i += blockDim.x) put(mine[i], i);
     __syncthreads();
+    if (threadIdx.x == 0 && alone) {
+        near_count[p * 32] = near;
+        open_count[p * 32] = open;
+    }
     for (int i = threadIdx.x; i < n_buckets; i += blockDim.x) {
-        if (gridDim.x == 1) counts[p * n_buckets + i] = shared[i];
+        if (alone) counts[p * n_buckets + i] = shared[i];
         else if (shared[i]) atomicAdd(counts + p * n_buckets + i, shared[i]);
     }
 }

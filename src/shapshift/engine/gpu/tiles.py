@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from shapshift.engine.gpu import bucket_kernels, cuda, distance_kernels, rank_kernels
 from shapshift.engine.gpu.core import (
@@ -27,23 +28,21 @@ from shapshift.engine.gpu.core import (
     sort_tiles,
     tile_points,
 )
-from shapshift.engine.gpu.products import settle
-from shapshift.engine.gpu.values import COSINE, label_entropy, mean_ranks, ordered_values
+from shapshift.engine.gpu.products import SLICE_STEP, Slices, settle
+from shapshift.engine.gpu.values import label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
 # Number of ranks processed together.
 CHUNK = 1024
-# Counters in use at the same time should stay in the second-level cache.
-COUNTER_BYTES = 16 * 2**20
-# Number of points whose values one launch looks up.
-TOGETHER = 128
-# Number of rows from which programs of 4096 rows keep all multiprocessors busy.
-MANY_ROWS = 2**19
+# Numbers of rows from which programs of 256 rows and of 4096 keep all multiprocessors busy.
+FEW_ROWS, MANY_ROWS = 2**16, 2**19
 # Number of points measured by one program.
 POINTS = 8
-# Number of features from which products of a library pay for buckets, although they go through memory.
-MANY_FEATURES = 96
+# Points of a tile with buckets are a multiple of this, and so many of them are put into buckets by one launch.
+BLOCK, LAUNCHED = 64, 2048
+# One row of a point in this many may be measured again, and at least this many rows.
+OPEN_SHARE, LEAST_OPEN = 64, 64
 # Largest number of neighbours of a tile with undecided order.
 MOST_OPEN = 2**18
 # Number of rows whose values fit into the second-level cache together.
@@ -68,7 +67,7 @@ def exact_points(
     size = tile_points(train, memory, 20 * n + copied, STEP)
     look = min(n, max(LOOK, max(rules.depth, rules.n_nearest) + LOOK // 2))
     for here in todo.split(size) if todo.numel() else ():
-        tile = _padded(batch, here, STEP)
+        tile = padded(batch, here, STEP)
         p = len(tile)
         entries, norms = _measure(train, tile)
         distances, order, unsettled = _order_tile(train, rules, tile, there, entries, norms)
@@ -94,12 +93,16 @@ def exact_points(
         if keep is not None:
             keep.put(here[good], keep.choose(values[: here.numel()])[good])
         del entries, distances, order, values
-        bad = torch.nonzero(~good).squeeze(1)
-        for some in bad.split(max(1, SORTED_PAIRS // n)) if bad.numel() else ():
-            alone = _padded(batch, here[some], POINTS)
-            known = fill_distances(train.columns, alone.points, train.metric)[: some.numel()]
-            sort_points(train, rules, batch, here[some], result, keep, known)
+        few_points(train, rules, batch, here[~good], result, keep)
         advance(here.numel())
+
+
+def few_points(train: Train, rules: Rules, batch: Batch, todo: Tensor, result: Result, keep: Keep | None) -> None:
+    """Value points by torch's sort of direct distances: slower for many, and sooner done for few."""
+    for here in todo.split(max(1, SORTED_PAIRS // train.n)) if todo.numel() else ():
+        alone = padded(batch, here, POINTS)
+        known = fill_distances(train.columns, alone.points, train.metric)[: here.numel()]
+        sort_points(train, rules, batch, here, result, keep, known)
 
 
 def _derive(train: Train) -> None:
@@ -137,12 +140,13 @@ def _order_tile(
     q, b = torch.nonzero(mixed & open_ & (at > 0) & (at < n)).unbind(1)
     listed = listed[: min(int(found), MOST_OPEN)]
     pairs = torch.cat([listed >> 32, q]), torch.cat([listed & 0xFFFFFFFF, at[q, b]])
-    too_long, tied = settle(part, partial(direct_distances, train, tile.points), norms, order, distances, *pairs)
+    measure = partial(direct_distances, train, tile.points)
+    too_long, tied = settle(lambda q, far: part.open_gap(norms[q][:, None], far), measure, order, distances, *pairs)
     return distances, order, (unsettled != 0) | too_long | (tied & rules.average)
 
 
 def _nearest_rows(
-    train: Train, rules: Rules, tile: Batch, norms: Tensor, distances: Tensor, rows: Tensor
+    train: Train, rules: Rules, tile: Batch, norms: Tensor, distances: Tensor, rows: Tensor, weights: Any = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Order the nearest rows by direct distance and then by number; so far only their labels are in order.
 
@@ -156,11 +160,12 @@ def _nearest_rows(
     short = torch.zeros(rows.shape[0], dtype=torch.bool, device=rows.device)
     at = distances.gather(1, by_row)
     if norms is not None:
-        at = direct_distances(train, tile.points, torch.arange(len(tile), device=rows.device), rows)
+        points = torch.arange(len(tile), device=rows.device)[:, None].expand_as(rows)
+        at = direct_distances(train, tile.points, points.reshape(-1), rows.reshape(-1)).view_as(at)
     at, by_distance = torch.sort(at, dim=1, stable=True)
     if norms is not None and rows.shape[1] < train.n:
         last = distances[:, -1]
-        beyond = last - train.products.open_gap(norms, last)
+        beyond = last - train.products.open_gap(norms, last, weights)
         short = at[:, max(rules.depth, rules.n_nearest) - 1] >= beyond
     return at, rows.gather(1, by_distance), short
 
@@ -176,54 +181,63 @@ def certified_points(
     width = 2 * buckets + 32
     look = max(LOOK, max(rules.depth, rules.n_nearest) + LOOK // 2)
     _derive(train)
-    given = train.products is not None and train.columns.shape[0] >= MANY_FEATURES
-    size = tile_points(train, memory, (10 if given else 2) * n + 16 * width + 64 * room, STEP, 4 * TILE_PAIRS)
+    if train.products is not None:
+        _ = train.products.slices, train.products.row_bounds
+    if memory is not None:
+        memory //= 2  # the other half is for the rows that are put into buckets together
+    size = tile_points(train, memory, 3 * n + 16 * width + 64 * room, BLOCK, 16 * TILE_PAIRS)
     most = GREEDY * coarse.mean_bound * n
     scale, square_scale = integer_scale(rules, batch, size, 1), integer_scale(rules, batch, size, 2)
     bound_scale = 2.0 ** min(61 - (size - 1).bit_length() - _exponent(most), 100)
     counter = there if there is not None and 4 * buckets <= there.most_shared else None
     for here in todo.split(size):
-        tile = _padded(batch, here, STEP)
+        tile = padded(batch, here, BLOCK)
         p = len(tile)
-        entries, norms = _measure(train, tile) if given else (None, None)
         cells = torch.empty(p, n, dtype=torch.uint16, device=device)
         counts = torch.zeros(p, buckets, dtype=torch.int32, device=device)
-        maps = _make_maps(train, tile, buckets, coarse.first)
-        _put_into_buckets(train, tile, entries, maps, cells, counts, count=counter is None)
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
-        near_rows = torch.zeros(p, room, dtype=torch.int32, device=device)
-        if counter is None:
-            bucket_kernels.list_near[(p, triton.cdiv(n, 1024))](cells, found, near_rows, n, buckets, room, BN=1024)
-        else:
-            cuda.count_cells(counter, cells, counts, found, near_rows)
-        near, rows, bad, tied = _order_near(train, tile, there, entries, norms, near_rows, found)
-        table = torch.zeros(p, width, dtype=torch.int64, device=device)
+        rows = torch.zeros(p, room, dtype=torch.int32, device=device)
+        near = torch.empty(p, room, dtype=torch.float64, device=device)
+        maps = _make_maps(train, tile, buckets, coarse.first)
+        opened = torch.zeros_like(found)
+        placed = cells, counts, found, rows, near, opened
+        measured = _put_into_buckets(train, tile, counter, maps, placed, memory)
+        many_open = opened[:, 0] > max(LEAST_OPEN, n // OPEN_SHARE)
+        if measured is not None and train.products.slices is not None and int(many_open.sum()) > p // 2:
+            vars(train.products)["slices"] = None  # too coarse for these rows, where float64 may not be
+            for counted in (counts, found, opened):
+                counted.zero_()
+            measured = _put_into_buckets(train, tile, counter, maps, placed, memory)
+            many_open = opened[:, 0] > max(LEAST_OPEN, n // OPEN_SHARE)
+        near, elements, bad, tied, weights = _order_near(train, tile, there, measured, found, rows, near)
+        table = torch.empty(p, width, dtype=torch.int64, device=device)
+        table[:, 2 * buckets :] = 0
         passed, doubt, mass = (torch.empty(p, dtype=torch.float64, device=device) for _ in range(3))
         uncounted = torch.empty(p, dtype=torch.int32, device=device)
         bucket_kernels.bucket_values[(p,)](
             counts, rules.c, rules.tail, tile.bases, table, passed, doubt, uncounted, mass, n, buckets,
             coarse.convex_from, width, CHUNK=1024, num_warps=8,
         )  # fmt: skip
-        at, nearest, short = _nearest_rows(train, rules, tile, norms, near[:, :look], rows[:, :look])
+        norms = None if measured is None else measured[0]
+        at, nearest, short = _nearest_rows(train, rules, tile, norms, near[:, :look], elements[:, :look] >> 1, weights)
         entropy, cut = label_entropy(at, train.codes[nearest], rules.n_classes, rules.depth, rules.average, False)
         # An overflowed counter has lost rows, which would then seem to be near.
         listed = (found[:, 0] >= look) & (found[:, 0] <= room) & (found[:, 0] == uncounted)
         good = (torch.arange(p, device=device) < here.numel()) & listed & ~bad & ~cut & ~short & (mass <= most)
+        good &= ~many_open
         level = result.put(here, entropy, nearest, rules)
         result.inexact[here] = good[: here.numel()]
         if tied and rules.average:
-            match = torch.isfinite(near) & (train.codes[rows] == tile.targets[:, None])
+            match = torch.isfinite(near) & ((elements & 1) != 0)
             values = ordered_values(near, match, rules.c, rules.tail, passed, True)
         else:
             values = near
-            bucket_kernels.near_values[(p,)](
-                rows, train.codes, tile.targets, rules.c, found, passed, values, room, CHUNK=1024
-            )
+            bucket_kernels.near_values[(p,)](elements, rules.c, found, passed, values, room, CHUNK=1024)
         level_cells, group_cells = _sum_cells(good, level, tile.groups, rules)
         outputs = (result.sums, scale), (result.squares, square_scale), (result.bounds, bound_scale)
         whole, whole_squares, whole_bounds = (torch.zeros_like(sums, dtype=torch.int64) for sums, _ in outputs)
         bucket_kernels.add_near[(room // 256, p)](
-            values, rows, found, doubt, level_cells, group_cells, whole, whole[rules.n_levels :], whole_squares,
+            values, elements, found, doubt, level_cells, group_cells, whole, whole[rules.n_levels :], whole_squares,
             whole_bounds, n, room, scale, square_scale, bound_scale, GROUPS=rules.n_groups > 0, BN=256,
         )  # fmt: skip
         for (sums, unit), part in zip(outputs, (whole, whole_squares, whole_bounds), strict=True):
@@ -231,94 +245,150 @@ def certified_points(
         _add_cells(cells, table, _sum_lists(level_cells, group_cells, rules, result), result)
         if keep is not None:
             listed = torch.arange(room, device=device) < found[:, :1]
-            looked_up = _look_up(cells, table, keep.rows, torch.where(listed, rows, -1), values)
+            looked_up = _look_up(cells, table, keep.rows, torch.where(listed, elements >> 1, -1), values)
             good = good[: here.numel()]
             keep.put(here[good], looked_up[: here.numel()][good])
-        del entries, cells, table  # frees them before the next tile
+        del placed, cells, table, near, values  # frees them before the next tile
         advance(here.numel())
     return todo[~result.inexact[todo]]
 
 
 def _put_into_buckets(
-    train: Train, tile: Batch, entries: Tensor, maps: tuple[Tensor, ...], cells: Tensor, counts: Tensor, *, count: bool
-) -> None:  # fmt: skip
-    """Fill cells of a tile, and counts if requested; ``entries`` are products, or None."""
-    n, buckets, device = train.n, counts.shape[1], cells.device
-    d, part, given = train.columns.shape[0], train.products, entries is not None
-    if not given and _TRITON < PRODUCT_TRITON:
-        part = None
+    train: Train, tile: Batch, there: Any, maps: tuple[Tensor, ...], placed: tuple[Tensor, ...], memory: int | None
+) -> tuple[Tensor, Tensor] | None:
+    """Put all rows into buckets, count them, and list near rows.
+
+    Parameters
+    ----------
+    train, tile
+    there : Kernels or None
+        What counts in shared memory; None if it cannot.
+    maps : tuple of tensor
+    placed : tuple of tensor
+        Out: cells, counts, numbers of near rows, near rows and their distances, and numbers of open rows, which were
+        measured again unless they are too many.
+    memory : int or None
+
+    Returns
+    -------
+    tuple of tensor or None
+        Squared norms and weights of the points; None if the distances are direct.
+    """
+    n, d, device = train.n, train.columns.shape[0], train.codes.device
+    part = train.products if _TRITON >= PRODUCT_TRITON else None
+    slices: Any = None if part is None else part.slices
+    buckets, room, open_room = placed[1].shape[1], placed[3].shape[1], max(LEAST_OPEN, n // OPEN_SHARE)
+    step = min(len(tile), LAUNCHED, tile_points(train, memory, 12 * n, BLOCK, 2 * TILE_PAIRS))
+    places = torch.empty(step, n, dtype=torch.int32, device=device)
+    distances = torch.empty(step, n, dtype=torch.float64, device=device)
+    open_row = torch.empty(step, open_room, dtype=torch.int32, device=device)
+    weights = torch.zeros(len(tile), dtype=torch.float64, device=device)
     if part is not None:
         points, norms = part.points(tile.points)
-    # The counters in use should fit into the cache.
-    step = max(COUNTER_BYTES // (4 * buckets) // STEP if count else 16, 1) * STEP
+        bounds = part.bounds(norms)
+        if slices is not None:
+            own = Slices.of(points)
+            row_slices, point_slices = (
+                TensorDescriptor.from_tensor(some.numbers, [BLOCK, SLICE_STEP]) for some in (slices, own)
+            )
+            weights = own.weight
+            scales, own_weights = own.scale * (-(2.0**33) * part.unit), weights * (2.0 * part.unit)
     for s in (slice(start, min(start + step, len(tile))) for start in range(0, len(tile), step)):
-        groups = (s.stop - s.start) // STEP
-        tiles = triton.cdiv(n, 128) * groups
-        fate = [part_[s] for part_ in (*maps, cells, counts)]
-        labels = train.codes, tile.targets[s]
-        if part is not None:
-            listed = torch.empty(tiles, dtype=torch.int32, device=device)
-            found = torch.zeros(1, dtype=torch.int32, device=device)
-            bucket_kernels.bucket_products[(tiles,)](
-                part.columns, entries[s] if given else points[s], part.norms, norms[s], *labels, *fate, listed, found,
-                n, d, buckets, groups, part.slack, part.spread, LEAST=part.least, HALF=train.metric == COSINE,
-                GIVEN=given, COUNT=count, PIECE_BITS=COARSE_BITS, BP=STEP, BN=128, BK=16, num_warps=8 if count else 4,
-                num_stages=2,
+        p = s.stop - s.start
+        *ends, knots = (part_[s] for part_ in maps)
+        if part is None:
+            bucket_kernels.bucket_rows[(triton.cdiv(n, 128) * (p // POINTS),)](
+                train.columns, tile.points[s], *ends, places, distances, n, d, p // POINTS,
+                METRIC=train.metric, BP=POINTS, BN=128, num_warps=2,
+            )  # fmt: skip
+        elif slices is None:
+            bucket_kernels.bucket_products[(triton.cdiv(n, BLOCK) * (p // BLOCK),)](
+                part.columns, points[s], *part.row_bounds, bounds[0][s], bounds[1][s], *ends, places, distances, n, d,
+                p // BLOCK, FACTOR=-2.0 * part.unit, BP=BLOCK, BN=BLOCK, BK=16, num_warps=4, num_stages=2,
             )  # fmt: skip
         else:
-            listed = torch.arange(tiles, dtype=torch.int32, device=device)
-            found = torch.full((1,), tiles, dtype=torch.int32, device=device)
-        bucket_kernels.bucket_rows[(4 * tiles if part is None else min(tiles, 1024),)](
-            train.columns, tile.points[s], *labels, *fate, listed, found, n, d, buckets, groups,
-            METRIC=train.metric, COUNT=count, PIECE_BITS=COARSE_BITS, TILE=STEP, BP=8, BN=128, num_warps=2,
-        )  # fmt: skip
+            bucket_kernels.bucket_slices[(triton.cdiv(n, BLOCK) * (p // BLOCK),)](
+                row_slices, point_slices, slices.scale, scales[s], slices.weight, own_weights[s], *part.row_bounds,
+                bounds[0][s], bounds[1][s], *ends, places, distances, n, len(tile), s.start, slices.numbers.shape[1],
+                p // BLOCK, BP=BLOCK, BN=BLOCK, BK=SLICE_STEP, num_warps=4, num_stages=2, maxnreg=168,
+            )  # fmt: skip
+        labels = train.codes, tile.targets[s]
+        cells, counts, near_count, near_row, near_distance, open_count = (part_[s] for part_ in placed)
+        given = places, knots, *labels, cells, counts, near_count, near_row, open_count, open_row
+        if there is None:
+            bucket_kernels.place_rows[(p, triton.cdiv(n, 1024))](
+                *given, n, buckets, room, open_room, PIECE_BITS=COARSE_BITS, BN=1024
+            )
+        else:
+            cuda.place_rows(there, *given)
+        bucket_kernels.near_distances[(room // 256, p)](distances, near_count, near_row, near_distance, n, room, BN=256)
+        if part is not None:
+            bucket_kernels.bucket_pairs[(p, 4)](
+                train.features, tile.points[s], *labels, *ends, knots, cells, counts, near_count, near_row,
+                near_distance, open_count, open_row, n, d, buckets, room, open_room, METRIC=train.metric,
+                PIECE_BITS=COARSE_BITS, BN=128,
+            )  # fmt: skip
+    return None if part is None else (norms, weights)
 
 
 def _order_near(
-    train: Train, tile: Batch, there: Any, entries: Tensor, norms: Tensor, near_rows: Tensor, found: Tensor
-) -> tuple[Tensor, Tensor, Tensor, bool]:
+    train: Train, tile: Batch, there: Any, measured: tuple[Tensor, Tensor] | None, found: Tensor, rows: Tensor,
+    near: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, bool, Tensor]:  # fmt: skip
     """Order listed rows (p, room) by distance; ``found`` has their numbers.
 
     Returns
     -------
-    near, rows : tensor of shape (p, room)
-        Distances from near to far, infinite behind the last row, and rows. Ties are ordered by row number.
+    near, elements : tensor of shape (p, room)
+        Distances from near to far, infinite behind the last row, and 2 * row + match. Ties are ordered by row number.
     bad : bool tensor of shape (p,)
         Points whose order remains undecided.
     tied : bool
         Whether there are equal distances with different labels among the rows.
+    weights : tensor of shape (p,)
+        Products of each point's weight and the largest one of its rows.
     """
-    (p, room), device = near_rows.shape, near_rows.device
-    if entries is None:
-        near = torch.empty(p, room, dtype=torch.float64, device=device)
-        features = train.features
-        bucket_kernels.near_distances[(room // 128, p)](
-            features, tile.points, found, near_rows, near, features.shape[1], room, METRIC=train.metric, BN=128
-        )
-    else:
-        listed = near_rows.to(torch.int64)
-        near = train.products.distances(entries.gather(1, listed), listed, norms)
-        near.masked_fill_(torch.arange(room, device=device) >= found[:, :1], torch.inf)
-    if not cuda.sort_lists(there, near, near_rows):
-        near_rows, by_row = near_rows.sort(dim=1)
+    (p, room), device, part = near.shape, near.device, train.products
+    if not cuda.sort_lists(there, near, rows, found):
+        rows, by_row = rows.sort(dim=1)
         near, places = torch.sort(near.gather(1, by_row), dim=1, stable=True)
-        near_rows = near_rows.gather(1, places)
-    bad = torch.zeros(p, dtype=torch.bool, device=device)
-    match = train.codes[near_rows] == tile.targets[:, None]
-    mixed = (match[:, 1:] != match[:, :-1]) & torch.isfinite(near[:, 1:])
-    gap = near[:, 1:] - near[:, :-1]
-    if entries is None:
-        return near, near_rows, bad, bool((mixed & (gap == 0)).any())
-    q, k = torch.nonzero(mixed & (gap <= train.products.open_gap(norms[:, None], near[:, 1:]))).unbind(1)
-    elements = 2 * near_rows + match
-    bad, tied = settle(train.products, partial(direct_distances, train, tile.points), norms, elements, near, q, k + 1)
-    return near, elements >> 1, bad, bool(tied.any())
+        rows = rows.gather(1, places)
+    norms, own = measured if measured is not None else (near[:, 0], near[:, 0])
+    slices = None if measured is None else part.slices
+    elements, weights = torch.empty_like(rows), torch.zeros(p, dtype=torch.float64, device=device)
+    open_count = torch.empty(p, dtype=torch.int32, device=device)
+    open_rank = torch.empty(p, max(LEAST_OPEN, room // 4), dtype=torch.int32, device=device)
+    open_room = open_rank.shape[1]
+    factors = (0.0,) * 3 if measured is None else part.gap_factors
+    bucket_kernels.near_neighbours[(p,)](
+        near, rows, train.codes, tile.targets, found, norms, own, own if slices is None else slices.weight, elements,
+        weights, open_count, open_rank, room, open_room, *factors, LEAST=1.0 if measured is None else part.least,
+        SURE=measured is None, WEIGHTS=slices is not None,
+        ERROR=0.0 if measured is None else 4.06 * part.unit, CHUNK=1024,
+    )  # fmt: skip
+    if measured is None:
+        return near, elements, torch.zeros_like(open_count) != 0, bool((open_count > 0).any()), weights
+    alone, tied = torch.zeros_like(open_rank, dtype=torch.int8), torch.zeros_like(open_count)
+    bucket_kernels.settle_pairs[(p,)](
+        train.features, tile.points, near, elements, norms, weights, open_count, open_rank, alone, tied,
+        train.columns.shape[0], room, open_room, *factors, LEAST=part.least, ERROR=4.06 * part.unit,
+        METRIC=train.metric, BN=128,
+    )  # fmt: skip
+    tied, bad = tied != 0, open_count > open_room
+    left = (torch.arange(open_room, device=device) < open_count[:, None]) & (alone == 0) & ~bad[:, None]
+    q, k = torch.nonzero(left).unbind(1)
+    if q.numel():
+        gap = lambda q, far: part.open_gap(norms[q][:, None], far, weights[q][:, None])  # noqa: E731
+        measure = partial(direct_distances, train, tile.points)
+        too_long, equal = settle(gap, measure, elements, near, q, open_rank[q, k].to(torch.int64))
+        bad, tied = bad | too_long, tied | equal
+    return near, elements, bad, bool(tied.any()), weights
 
 
 def rank_references(train: Train, batch: Batch, todo: Tensor, result: Result, memory: int | None) -> None:
     """Compute the ranks of the requested training rows."""
     for here in todo.split(tile_points(train, memory, 24 * train.n, STEP)) if todo.numel() else ():
-        tile = _padded(batch, here, STEP)
+        tile = padded(batch, here, STEP)
         known = fill_distances(train.columns, tile.points, train.metric)[: here.numel()]
         result.ranks[here] = mean_ranks(known, known.gather(1, batch.reference[here]))
 
@@ -335,21 +405,22 @@ def fill_distances(columns: Tensor, points: Tensor, metric: int) -> Tensor:
 
 
 def direct_distances(train: Train, points: Tensor, p: Tensor, rows: Tensor) -> Tensor:
-    """Distances of the points with numbers p (q,) to some rows each (q, k), by direct differences."""
-    k, features = rows.shape[1], train.features
-    room = -(-k // 128) * 128
-    listed = torch.nn.functional.pad(rows.to(torch.int32), (0, room - k)).contiguous()
-    count = torch.zeros(p.numel(), 32, dtype=torch.int32, device=rows.device)
-    count[:, 0] = k
-    found = torch.empty(p.numel(), room, dtype=torch.float64, device=rows.device)
-    bucket_kernels.near_distances[(room // 128, p.numel())](
-        features, points[p], count, listed, found, features.shape[1], room, METRIC=train.metric, BN=128
-    )
-    return found[:, :k]
+    """Distances of points to rows, both by number (q,), by direct differences."""
+    found = torch.empty(p.numel(), dtype=torch.float64, device=rows.device)
+    if p.numel():
+        bucket_kernels.pair_distances[(triton.cdiv(p.numel(), 128),)](
+            train.features, points, p, rows, found, p.numel(), train.columns.shape[0], METRIC=train.metric, BN=128
+        )
+    return found
 
 
 def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tuple[Tensor, ...]:
-    sample = fill_distances(train.sample, tile.points, train.metric)
+    part = train.products
+    if part is None:
+        sample = fill_distances(train.sample, tile.points, train.metric)
+    else:
+        points, norms = part.points(tile.points)
+        sample = part.distances(points @ part.sample, part.sample_norms, norms)
     p, size = sample.shape
     coarse = first is not None
     pieces = COARSE_BITS if coarse else FINE_BITS
@@ -364,7 +435,7 @@ def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tu
     return (*maps, knots)
 
 
-def _padded(batch: Batch, here: Tensor, step: int) -> Batch:
+def padded(batch: Batch, here: Tensor, step: int) -> Batch:
     """Points ``here``, the last one repeated up to a multiple of ``step``."""
     missing = -here.numel() % step
     return batch[torch.cat([here, here[-1:].expand(missing)])]
@@ -404,14 +475,16 @@ def _sum_lists(
 def _add_cells(cells: Tensor, table: Tensor, lists: list[tuple[Tensor, Tensor, Tensor, int]], result: Result) -> None:
     """Look up the values of all points and add them, sum by sum; bounds only once, with the levels."""
     n, width = cells.shape[1], table.shape[1]
-    # Few rows: smaller programs with several points at a time; otherwise they mostly wait for memory.
-    points, rows, warps = (1, 4096, 8) if n >= MANY_ROWS else (8, 256, 4)
+    # Few rows: smaller programs with several points at a time; otherwise they mostly wait for memory. Only some of the
+    # points per launch: programs that drift apart would need the tables of many points.
+    points, rows, warps, together = 8, 64, 2, 512
+    if n >= FEW_ROWS:
+        points, rows, warps, together = (1, 4096, 8, 128) if n >= MANY_ROWS else (8, 256, 4, 128)
     for number, (members, offsets, sums, squared) in enumerate(lists):
-        # Only some of the points per launch: programs that drift apart would need the tables of many points.
-        for begin in range(0, members.numel(), TOGETHER):
+        for begin in range(0, members.numel(), together):
             bucket_kernels.add_cells[(triton.cdiv(n, rows),)](
                 cells, table, members, offsets, sums, result.squares, result.bounds, n, sums.shape[0], width, begin,
-                begin + TOGETHER, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=warps,
+                begin + together, SQUARES=squared, BOUNDS=number == 0, BP=points, BN=rows, num_warps=warps,
                 maxnreg=128,  # lets two programs share a multiprocessor
             )  # fmt: skip
 
