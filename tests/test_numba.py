@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+
+from shapshift.kernels.weighted import weighted_values
 
 MODULE = """
 from shapshift._numba import kernel
@@ -37,3 +40,10 @@ def test_kernels_work_where_no_folder_can_be_written_to(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == ["3.0", "6"]
     assert ran.stderr.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_kernels_are_pickled_by_name() -> None:
+    # Pickled by value, every worker of a cluster would compile them again.
+    sent = pickle.dumps(weighted_values)
+    assert len(sent) < 100
+    assert pickle.loads(sent) is weighted_values

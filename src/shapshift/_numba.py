@@ -30,6 +30,8 @@ def kernel(function: F) -> F:
         compiled = njit(**options)(function)
     if hasattr(compiled, "_compile_for_args"):  # not where NUMBA_DISABLE_JIT is set
         compiled._compile_for_args = undisturbed(compiled._compile_for_args)
+        # Pickled by name: Numba's own pickles hold the source, which every worker of a cluster would compile again.
+        compiled.__reduce_ex__ = lambda protocol: function.__qualname__
     return cast(F, compiled)
 
 
