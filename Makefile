@@ -23,8 +23,12 @@ help:  ## list the targets
 demo: $(VENV)/.run  ## value, audit, correct and price a bundled dataset; prints the path of the report
 	@$(PY) -m shapshift demo
 
+# Tests start many programs; each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# The processes begin in different files, so that each compiles its own kernels, and share what is left at the end.
 test: lint  ## check the style and the types, then run the tests
-	@$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Kernels that check indices are other code, with a cache of their own; memory is measured without the checks.
 test-bounds: $(VENV)/.test  ## run the tests of the kernels with every index checked against the size of its array

@@ -16,6 +16,7 @@ import sys
 import weakref
 from collections import Counter
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -808,11 +809,12 @@ def test_documented_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     lines = documented()
     assert len(lines) > 30
+    helped = cache(lambda *name: run(*name, "--help").out)
     for line in lines:
         words = shlex.split(re.split(r" \| jq| && ", line)[0])
         name = words[1:3] if " ".join(words[1:3]) in COMMANDS else words[1:2]
         assert " ".join(name) in COMMANDS, line
-        described = run(*name, "--help").out
+        described = helped(*name)
         for word in words[2:]:
             if word.startswith("-"):
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", described), line

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def module_name(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def sources() -> list[Path]:
     return sorted(ROOT.rglob("*.py"))
 
@@ -50,6 +52,7 @@ def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             yield from outside_functions(child)
 
 
+@cache
 def imported(path: Path, *, deferred: bool = True) -> set[str]:
     """Full dotted names of everything a file imports; with deferred, also inside functions."""
     names: set[str] = set()
@@ -82,6 +85,7 @@ def layer(module: str) -> int:
     raise AssertionError(f"{module} has no layer: add it to LAYERS, where its imports allow")
 
 
+@cache
 def below(module: str) -> set[str]:
     """Modules that a module imports from."""
     files = [path for path in sources() if module_name(path) == module]

@@ -37,7 +37,7 @@ def test_memory_returns_to_its_level_after_a_thousand_calls() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="interrupts with a timer")
 def test_an_interrupted_call_leaves_the_model_usable(tmp_path: Path) -> None:
-    found = apart("load_runs", f"interrupts(20, 0, Path({str(tmp_path)!r}))")
+    found = apart("load_runs", f"interrupts(10, 0, Path({str(tmp_path)!r}))")
     assert found["calls"] // 10 < found["interrupted"] < found["calls"]
 
 

@@ -140,8 +140,7 @@ def test_tidy_labels_and_keeps_what_is_there() -> None:
     assert not ax.spines["top"].get_visible()
 
 
-@pytest.mark.parametrize("name", ["figure", "figure.png", "figure.svg"])
-@pytest.mark.parametrize("what", ["figure", "axes", "array"])
+@pytest.mark.parametrize(("name", "what"), [("figure", "figure"), ("figure.png", "axes"), ("figure.svg", "array")])
 def test_saving_writes_both_kinds_with_the_same_bytes(tmp_path: Path, name: str, what: str) -> None:
     def draw() -> Any:
         axes = _figure.new_axes(1, 2)
