@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
+import webbrowser
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +111,7 @@ def test_another_host_is_refused(running: Running, page: Browser) -> None:
     assert page.ask("/api/state", headers={"Host": f"localhost:{port}"}).status == 200
 
 
-WRITES = ("/api/decide", "/api/undo", "/api/find", "/api/measure", "/api/cancel", "/api/view")
+WRITES = ("/api/decide", "/api/undo", "/api/find", "/api/measure", "/api/cancel", "/api/view", "/api/csv")
 
 
 @pytest.mark.parametrize("path", WRITES)
@@ -959,6 +963,72 @@ def test_wrong_options_are_said(
     assert ran.code == 2
     assert said in " ".join(ran.err.split())
     assert not (tmp_path / "decisions.csv").exists()
+
+
+def test_the_browser_is_not_started_with_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shapshift.app.server import Server
+
+    write_tables(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    started_with: list[str] = []
+    found: list[tuple[int, int, str]] = []
+
+    def look(self: Server) -> int:
+        path = Path(started_with[0].removeprefix("file://"))
+        modes = [stat.S_IMODE(place.stat().st_mode) for place in (path.parent, path)]
+        found.append((*modes, path.read_text(encoding="utf-8")))
+        assert self.study is not None
+        self.study.work.wait("values")
+        self._socket.close()
+        return 0
+
+    monkeypatch.setattr(webbrowser, "open", started_with.append)
+    monkeypatch.setattr(Server, "serve_here", look)
+    ran = run("app", "train.csv", "val.csv", "--label", "class", "--id", "row", "--drop", "seller")
+    assert ran.code == 0, ran.err
+    link = next(line for line in ran.out.splitlines() if line.startswith("Open ")).split()[1]
+    ((url,), ((folder, file, text),)) = started_with, found
+    assert url.startswith("file://")
+    assert (folder, file) == (0o700, 0o600)
+    assert f'content="0;url={link}"' in text
+    assert not Path(url.removeprefix("file://")).parent.exists()
+    started_with.clear()
+    monkeypatch.setattr(Server, "serve_here", lambda self: self._socket.close() or 0)
+    assert (
+        run("app", "train.csv", "val.csv", "--label", "class", "--id", "row", "--drop", "seller", "--no-browser").code
+        == 0
+    )
+    assert not started_with
+
+
+def test_rows_as_csv_run_nothing(tmp_path: Path) -> None:
+    source = make_source()
+    column = source.train.column_names.index("note")
+    notes = source.train["note"].to_pylist()
+    notes[3] = '=HYPERLINK("http://evil")'
+    study = Study(
+        replace(
+            source,
+            train=source.train.set_column(column, "=note", pa.array(notes)),
+            features=[*source.features[:3], "=note"],
+        ),
+        DecisionLog(tmp_path / "log.csv"),
+    )
+    try:
+        assert study.work.wait("values") == "done"
+        study.decide("relabel", [3], label="benign" if source.y[3] != "benign" else HOSTILE)
+        text = study.csv([3, 7])
+        header, *lines = csv.reader(io.StringIO(text.removeprefix("\ufeff")))
+        assert header[column] == "'=note"
+        assert lines[0][column] == "'" + notes[3]
+        rows = [dict(zip(header, line, strict=True)) for line in lines]
+        assert [row["id"] for row in rows] == ["p003", "p007"]
+        assert [float(row["value"]) for row in rows] == study.valuation.values[[3, 7]].tolist()
+        assert [row["decision"] for row in rows] == ["relabel", ""]
+        with pytest.raises(ValueError, match="positions from 0 to 159"):
+            study.csv([160])
+    finally:
+        study.close()
 
 
 def test_values_of_another_table_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,13 +414,25 @@ def test_the_validation_rows_are_asked(browser: Any, shared: Running) -> None:
         screenshot(page, "ask")
 
 
+def check_access(page: Any, width: int) -> None:
+    """No serious finding of axe, and no sideways scrolling."""
+    package = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    page.wait_for_timeout(250)
+    # Not as a script of the page, whose policy forbids that.
+    page.evaluate((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    assert [
+        (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
+    ] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_serious_finding_of_axe_and_no_sideways_scrolling(
     browser: Any, shared: Running, scheme: str, width: int
 ) -> None:
-    package = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
-    script = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     with opened(browser, shared, width=width, height=844, scheme=scheme, touch=width < 500) as page:
         for view in ("look", "row", "see", "ask"):
             if view == "row":
@@ -430,15 +442,7 @@ def test_no_serious_finding_of_axe_and_no_sideways_scrolling(
                 page.keyboard.press("Escape")
                 page.locator(f"#tab-{view}").click()
                 page.wait_for_selector(f"#{view} .card, #{view} .figures")
-            page.wait_for_timeout(250)
-            page.evaluate(script)  # not as a script of the page, whose policy forbids that
-            found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-            told = [
-                (one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")
-            ]
-            assert told == [], view
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+            check_access(page, width)
             screenshot(page, f"{view}-{width}-{scheme}")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(246, 246, 243)")
@@ -506,7 +510,47 @@ def test_two_tabs_show_each_others_decisions(browser: Any, running: Running) -> 
         other.close()
 
 
-def test_sellers_pages(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undo_that_fails_can_be_tried_again(browser: Any, running: Running) -> None:
+    with opened(browser, running) as page:
+        page.locator("#grid .r .id").nth(2).click()
+        page.keyboard.press("d")
+        until(page, "document.querySelector('#decided').textContent === '1 decided'")
+        page.route("**/api/undo", lambda route: route.fulfill(status=200, body="not JSON"))
+        page.locator("#undo").click()
+        until(page, "document.querySelector('#toast').classList.contains('wrong')")
+        page.unroute("**/api/undo")
+        page.locator("#undo").click()
+        until(page, "document.querySelector('#decided').textContent === ''")
+        assert not any(decided(running).values())
+
+
+def test_selected_rows_are_saved_as_csv(browser: Any, shared: Running) -> None:
+    with opened(browser, shared) as page:
+        page.locator("#f-text").fill("p005")
+        assert total(page) == 1
+        page.locator("#grid").focus()
+        page.keyboard.press("a")
+        with page.expect_download() as waiting:
+            page.locator("#csv").click()
+        assert waiting.value.suggested_filename == "rows.csv"
+        text = Path(waiting.value.path()).read_text(encoding="utf-8-sig")
+        assert text == shared.study.csv([5]).removeprefix("\ufeff")
+
+
+def test_the_browser_is_started_with_a_file_that_forwards(browser: Any, running: Running) -> None:
+    from shapshift.app.security import private_page
+
+    context = browser.new_context()
+    page = context.new_page()
+    with private_page(running.server.guard.link()) as path:
+        page.goto(path.as_uri())
+        page.wait_for_selector("#grid .r:not(.pending)")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_sellers_pages(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, width: int) -> None:
     from test_app import make_market
 
     from shapshift.app.sellers import Sellers
@@ -514,10 +558,11 @@ def test_sellers_pages(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     made = Running(None, tmp_path / "none.csv", Sellers(str(make_market(tmp_path)), "m.db"))
     try:
-        with opened(browser, made) as page:
+        with opened(browser, made, width=width, scheme=scheme) as page:
             page.get_by_text("The statement, as the seller gets it").wait_for()
             page.frame_locator("iframe").get_by_text("This is what you are paid").first.wait_for()
-            screenshot(page, "sellers")
+            check_access(page, width)
+            screenshot(page, f"sellers-{width}-{scheme}")
             page.select_option("#seller-name", label="bob")
             page.frame_locator("iframe").get_by_text("bob").first.wait_for()
             page.locator("#theme").click()

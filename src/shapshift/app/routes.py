@@ -85,6 +85,7 @@ class Pages:
         }
         posts: dict[str, Callable[[dict[str, Any]], Any]] = {
             "/api/view": self._view,
+            "/api/csv": self._csv,
             "/api/decide": self._decide,
             "/api/undo": self._undo,
             "/api/find": self._find,
@@ -135,6 +136,9 @@ class Pages:
     def _view(self, given: dict[str, Any]) -> Response:
         order = self.study.rows.view(given)
         return Response(order.astype("<u4", copy=False).tobytes(), media_type="application/octet-stream")
+
+    def _csv(self, given: dict[str, Any]) -> Response:
+        return Response(self.study.csv(given.get("rows", [])), headers={"content-type": "text/csv; charset=utf-8"})
 
     def _decide(self, given: dict[str, Any]) -> dict[str, Any]:
         options = {name: given[name] for name in ("label", "weight", "reason") if given.get(name) is not None}

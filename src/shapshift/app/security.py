@@ -5,10 +5,15 @@ no token; the second are stopped by the cookie's SameSite, by the Origin of thei
 our own page can read, and by the Host they ask for, which a domain that was rebound to 127.0.0.1 does not change.
 """
 
+import contextlib
 import hmac
+import html
+import os
 import secrets
+import tempfile
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -48,18 +53,30 @@ _HEADERS = {
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <meta name="viewport" content="width=device-width, initial-scale=1">{head}<title>shapshift</title></head>
 <body><h1>{title}</h1><p>{text}</p></body></html>"""
+_FORWARD = '<meta http-equiv="refresh" content="0;url={}"><link rel="icon" href="{}">'
+_OPENING = {"title": "Opening", "text": "One moment."}
 # The browser asks for the page itself again: on a redirect from elsewhere it would hold the new cookie back.
-_OPENED = _PAGE.format(
-    head='<meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="/static/icon.svg">',
-    title="Opening",
-    text="One moment.",
-)
+_OPENED = _PAGE.format(head=_FORWARD.format("/", "/static/icon.svg"), **_OPENING)
 _CLOSED = _PAGE.format(
     head='<link rel="icon" href="data:,">',
     title="This page is not open to you",
     text="Open the link that the command printed. A link works once; where it was used already, the command has "
     "printed another one.",
 )
+
+
+@contextlib.contextmanager
+def private_page(link: str) -> Iterator[Path]:
+    """Write a page that forwards to ``link`` into a file that only this user can read; it is removed at the end.
+
+    A browser is started with the file's name: its command line, unlike the file, can be read by all users.
+    """
+    with tempfile.TemporaryDirectory(prefix="shapshift-app-") as folder:  # mode 0700
+        path = Path(folder) / "open.html"
+        page = _PAGE.format(head=_FORWARD.format(html.escape(link), "data:,"), **_OPENING)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(page)
+        yield path
 
 
 class Guard:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from sklearn.decomposition import PCA, TruncatedSVD
 
 from shapshift._facts import payout_facts
@@ -20,6 +21,7 @@ from shapshift.cleaning import DecisionLog, Decisions, Revaluation, measure_clea
 from shapshift.cleaning.decisions import MOST_WEIGHT, row_hashes
 from shapshift.cleaning.revaluation import Revalued
 from shapshift.exceptions import InputError
+from shapshift.price.statements import csv_text
 from shapshift.trust import sampling_facts
 from shapshift.valuation import Valuation
 
@@ -36,6 +38,8 @@ UNDONE = 500
 #: Points that are listed by influence, and rows that moved most.
 LISTED = 25
 UNDO = "undone"
+#: What is known of rows, in files of them.
+KNOWN = ("value", "low", "high", "after", "suspicion", "copies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,6 +433,17 @@ class Study:
                 {"row": row, "id": str(self.ids[row])} | {"label": str(self.source.y[row]), **self.decision(row)}
                 for row in rows.tolist()
             ]
+
+    def csv(self, rows: Sequence[int]) -> str:
+        """Return rows as CSV for spreadsheets: their columns in the table, what is known of them, and the decisions."""
+        at, train = self._positions(rows), self.source.train
+        cells = [column.to_pylist() for column in train.take(pa.array(at)).columns]
+        known = {name: column[at] for name, column in self.rows.numbers.items() if name in KNOWN}
+        with self._lock:
+            decided = [tuple(self.decision(row).values()) for row in at.tolist()]
+        header = [*train.column_names, "position", *known, "decision", "new_label", "new_weight"]
+        columns = [*cells, at.tolist(), *(map(number, column.tolist()) for column in known.values())]
+        return csv_text(header, ((*own, *last) for *own, last in zip(*columns, decided, strict=True)))
 
     def decision(self, row: int) -> dict[str, Any]:
         """Return what was decided about a row."""

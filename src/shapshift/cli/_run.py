@@ -1,9 +1,7 @@
 """One run of a command: options, inputs, results, manifest."""
 
-import csv
-import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
@@ -134,6 +132,8 @@ class Run:
         """
         path = self.path(name)
         if name.endswith(".csv"):
+            from shapshift.price.statements import csv_text
+
             rows = zip(*(column.to_pylist() for column in table), strict=True)
             write_text(path, csv_text(table.column_names, rows, as_input=as_input))
             return
@@ -269,20 +269,6 @@ _PAGE = ".page.html"
 
 def _page_exists(page: Path) -> CommandError:
     return CommandError(f"{str(page)!r} exists already. Name another file with --report, or use --force.", Code.EXISTS)
-
-
-def csv_text(header: Sequence[str], rows: Any, *, as_input: bool = False) -> str:
-    """CSV for spreadsheets: no text runs as a formula, all text is quoted, and accents are read correctly.
-
-    A table that is to be read again keeps its text: a label "+" with an apostrophe before it would be another label.
-    """
-    from shapshift.price import safe_cell
-
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    for row in [header, *rows]:
-        writer.writerow(["" if entry is None else entry if as_input else safe_cell(entry) for entry in row])
-    return "\ufeff" + out.getvalue()
 
 
 def frame(columns: Mapping[str, Any]) -> Any:

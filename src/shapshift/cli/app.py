@@ -1,5 +1,6 @@
 """``shapshift app``."""
 
+import contextlib
 import importlib.util
 import shlex
 import signal
@@ -121,6 +122,7 @@ def app(run: Run) -> None:
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandError(f'The app needs {" and ".join(missing)}. Install them: pip install "shapshift[app]"')
+    from shapshift.app.security import private_page
     from shapshift.app.server import Server as Listening
     from shapshift.app.study import Study
     from shapshift.cleaning import DecisionLog
@@ -160,9 +162,10 @@ def app(run: Run) -> None:
         print_link(link)
         if study is not None:
             run.terminal.line(f"Decisions are written to {study.log.path}. Ctrl-C ends.")
-        if not asked.no_browser:
-            webbrowser.open(link)
-        ended = server.serve_here()
+        with contextlib.ExitStack() as files:
+            if not asked.no_browser:
+                webbrowser.open(files.enter_context(private_page(link)).as_uri())
+            ended = server.serve_here()
     finally:
         if study is not None:
             study.close()

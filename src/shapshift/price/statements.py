@@ -443,6 +443,18 @@ def cell(entry: Any) -> Any:
     return f"'{text}" if text.lstrip(" \N{NO-BREAK SPACE}").startswith(_FORMULA) or text[:1].isspace() else text
 
 
+def csv_text(header: Sequence[str], rows: Any, *, as_input: bool = False) -> str:
+    """Return CSV for spreadsheets: no text runs as a formula, all text is quoted, and accents are read correctly.
+
+    A table that is to be read again keeps its text: a label "+" with an apostrophe before it would be another label.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for row in [header, *rows]:
+        writer.writerow(["" if entry is None else entry if as_input else cell(entry) for entry in row])
+    return "\ufeff" + out.getvalue()
+
+
 def page_names(owners: tuple[Any, ...]) -> list[str]:
     """File names of the pages: safe on every system, different for different owners, never one of the table."""
     names: list[str] = []

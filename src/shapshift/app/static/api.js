@@ -30,6 +30,8 @@ const posted = (path, body) =>
 
 export const post = async (path, body) => (await answer(await posted(path, body))).json();
 
+export const postForFile = async (path, body) => (await answer(await posted(path, body))).blob();
+
 export const postForRows = async (path, body) =>
   new Uint32Array(await (await answer(await posted(path, body))).arrayBuffer());
 

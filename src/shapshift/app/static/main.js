@@ -1,5 +1,5 @@
 // Starts the page: views, keys, decisions, and what follows the state of the server.
-import { by, column, count, ensure, get, make, on, post, postForRows, said, select, selectedRows, setUnit, shared, tell, toast, unit, unscaled } from "/static/api.js";
+import { by, column, count, ensure, get, make, on, post, postForFile, postForRows, said, select, selectedRows, setUnit, shared, tell, toast, unit, unscaled } from "/static/api.js";
 import * as ask from "/static/ask.js";
 import * as map from "/static/map.js";
 import * as row from "/static/row.js";
@@ -46,14 +46,16 @@ by("tabs").addEventListener("keydown", (event) => {
 // Light and dark
 
 const system = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+let theme = null; // what was asked for instead of the system's
+const isDark = () => root.dataset.theme === "dark";
 const nameTheme = () => {
+  root.dataset.theme = theme ?? (system.matches ? "dark" : "light");
   by("theme").textContent = isDark() ? "Light" : "Dark";
   by("theme").setAttribute("aria-label", isDark() ? "Switch to the light theme" : "Switch to the dark theme");
   tell("theme");
 };
 by("theme").addEventListener("click", () => {
-  root.dataset.theme = isDark() ? "light" : "dark";
+  theme = isDark() ? "light" : "dark";
   nameTheme();
 });
 system.addEventListener("change", nameTheme);
@@ -71,10 +73,23 @@ const decide = async (action, more = {}, rows = selectedRows()) => {
 
 const undo = async () => {
   if (!undone.length) return;
-  const found = await post("/api/undo", { operation: undone.pop() });
+  const operation = undone.pop();
+  const found = await post("/api/undo", { operation }).catch((error) => {
+    undone.push(operation); // it can be tried again
+    undone.sort((a, b) => a - b);
+    throw error;
+  });
   follow(found);
   const kept = found.kept ? `; ${count(found.kept)} decided about again since stay as they are` : "";
   toast(`Undone for ${count(found.undone)} ${found.undone === 1 ? "row" : "rows"}${kept}`);
+};
+
+const download = async () => {
+  const rows = selectedRows();
+  if (!rows.length) return toast("Select rows first, or move to one.", true);
+  const url = URL.createObjectURL(await postForFile("/api/csv", { rows }));
+  make("a", { href: url, download: "rows.csv" }).click();
+  URL.revokeObjectURL(url);
 };
 
 const dialog = by("ask-label");
@@ -117,6 +132,7 @@ by("acts").addEventListener("click", (event) => {
   const action = event.target.closest("[data-act]")?.dataset.act;
   if (action) act(action);
 });
+by("csv").addEventListener("click", () => said(download()));
 by("none").addEventListener("click", () => select((mask) => mask.fill(0)));
 by("undo").addEventListener("click", () => said(undo()));
 
