@@ -149,7 +149,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     class SentenceTransformer:
         max_seq_length = 0
 
-        def __init__(self, name: str, device: str | None = None) -> None:
+        def __init__(self, name: str, device: str | None = None, model_kwargs: Any = None) -> None:
+            assert model_kwargs == {"use_safetensors": True}
             if not (Path(name) / "model.safetensors").exists():
                 raise OSError("no file named model.safetensors")
             names.append(name)
@@ -216,6 +217,16 @@ def test_a_folder_with_classes_of_its_own_is_not_loaded(
     with pytest.raises(ValueError, match=rf"{re.escape(file)} names the class .*{re.escape(name)}.* pass a function"):
         Embedder(folder).transform(["a"])
     assert not loaded
+
+
+def test_pickled_weights_are_not_loaded(loaded: list[str], folder: Path) -> None:
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"2_Dense/pytorch_model\.bin holds pickled weights.*Convert it"):
+        Embedder(folder).transform(["a"])
+    assert not loaded
+    (folder / "2_Dense" / "model.safetensors").write_bytes(b"")  # which is loaded instead
+    assert Embedder(folder).transform(["a"]).tolist() == [[1, 1]]
 
 
 def test_classes_of_ordinary_models_are_loaded(loaded: list[str], folder: Path) -> None:
@@ -493,6 +504,22 @@ def test_images_that_cannot_be_used_are_named(entries: list[Any], words: str, tm
     table = read_table(folder / "rows.parquet")
     with pytest.raises(ValueError, match=words):
         prepare(table, table, TableSpec("y", image="photo", embed=mean_colours))
+
+
+def test_images_of_a_table_in_memory_lie_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL.Image")
+    (tmp_path / "here").mkdir()
+    for name in ("here/a.png", "b.png"):
+        (tmp_path / name).write_bytes(picture((1, 2, 3)))
+    monkeypatch.chdir(tmp_path / "here")
+    spec = TableSpec("y", image="photo", embed=mean_colours)
+    for path in ("a.png", str(tmp_path / "here" / "a.png")):
+        table = pa.table({"photo": [path], "y": [0]})
+        assert prepare(table, table, spec).X_train.tolist() == [[1, 2, 3]]
+    for path in ("../b.png", str(tmp_path / "b.png")):
+        table = pa.table({"photo": [path], "y": [0]})
+        with pytest.raises(ValueError, match="lies outside the current folder"):
+            prepare(table, table, spec)
 
 
 def test_images_that_are_programs_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

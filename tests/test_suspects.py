@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,12 @@ def test_who_knows_a_class_by_the_definition() -> None:
         assert (k in unknown) == (wins < 0.5 + 2 * deviation)
         assert set(kept[codes == k]) == {0.4 if k in unknown else 0.8}
     assert set(unknown.tolist()) == {1, 2} or set(unknown.tolist()) == {1}
+
+
+@pytest.mark.parametrize(("least", "said"), [(0.996, "0.99 or more"), (0.7, "0.70 or more"), (1.0, "1")])
+def test_the_lowest_probability_of_flagged_rows_is_said_in_plain_words(least: float, said: str) -> None:
+    certain = replace(FOUND, probability=np.where(FOUND.flagged, least, 0.1))
+    assert f"flagged, with a probability of {said} each: " in certain.findings()[1]
 
 
 def test_nothing_flagged_is_said() -> None:

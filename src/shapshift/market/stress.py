@@ -189,8 +189,10 @@ class StressTest(Result):
             ends = f"at most {self._said(one['worst'])}"
             if np.isfinite(one["low"]):
                 ends = f"95% interval {self._said(one['low'])} to {self._said(one['high'])}, {ends}"
-            unsure = "; that may be chance" if one["low"] <= 0 < one["gain"] else ""
-            told.append(f"{said} ({ends}{unsure}).")
+            if one["low"] <= 0 < one["gain"]:
+                n_gain, n = round(one["gaining"] * one["attackers"]), one["attackers"]
+                ends += f"; {n_gain} of {n} sellers {'gains' if n_gain == 1 else 'gain'}"
+            told.append(f"{said} ({ends}).")
         absent = [one["attack"] for one in facts if not one["attackers"]]
         if absent:
             told.append(f"No attacker could play {_listed(absent)}: that does not apply to these rows.")

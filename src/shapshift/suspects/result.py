@@ -1,5 +1,6 @@
 """Suspects: the rows to act on, as a result."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -161,8 +162,10 @@ class Suspects(Result):
             )
             return said
         counts = [(reason, sum(reason in each for each in self.reason[self.flagged].tolist())) for reason in REASONS]
+        least = math.floor(100 * self.cutoff) / 100
         said.append(
-            f"{flagged:,} {'row is' if flagged == 1 else 'rows are'} flagged (probability {self.cutoff:.2f} and more): "
+            f"{flagged:,} {'row is' if flagged == 1 else 'rows are'} flagged, with a probability of "
+            f"{f'{least:.2f} or more' if least < 1 else '1'} each: "
             f"{self.expected_error:.0%} of them are expected to be right, at most {self.error:.0%} were allowed."
         )
         said.append("Reasons: " + ", ".join(f"{reason} ({count:,})" for reason, count in counts if count) + ".")

@@ -40,6 +40,8 @@ EMBEDDING_TOKENS = 256
 # Every folder of such a model has one of these files.
 _MODEL_FILES = ("modules.json", "config.json")
 _WEIGHTS = "model.safetensors"
+# Endings of pickled weights.
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 # Files that name classes to load, and classes that run no code of others. An initial capital excludes modules.
 _CLASS_FILES = ("modules.json", "config.json", "router_config.json")
 _CLASS = re.compile(r"(sentence_transformers|torch\.nn)(\.\w+)*\.[A-Z]\w*", re.ASCII)
@@ -412,6 +414,19 @@ def _check_classes(owner: str, folder: Path) -> None:
             )
 
 
+def _check_weights(owner: str, folder: Path) -> None:
+    """Refuse a folder with pickled weights that no safetensors file stands in for."""
+    paths = dict(sorted(_files(folder)))
+    safe = {path.parent for path in paths.values() if path.suffix == ".safetensors"}
+    pickled = [name for name, path in paths.items() if path.suffix in _PICKLED and path.parent not in safe]
+    if pickled:
+        raise InputError(
+            f"The 'embed' parameter of {owner} names the folder {os.fspath(folder)!r}, whose {pickled[0]} holds "
+            "pickled weights: loading a pickle can run code. Convert it where you trust it, and name the new folder: "
+            "SentenceTransformer(folder).save(new_folder)."
+        )
+
+
 def _folder_digest(folder: Path) -> str:
     """Hash the names and contents of all files of a folder."""
     whole = hashlib.sha256()
@@ -469,8 +484,11 @@ def _text_model(owner: str, name: str | os.PathLike[str], device: str | None) ->
     local = _model_folder(owner, name) is not None
     if local:
         _check_classes(owner, folder)
+        _check_weights(owner, folder)
     try:
-        model = library.SentenceTransformer(str(folder) if local else os.fspath(name), device=device)
+        # Other weights are pickles, and whether a pickle's code runs depends on the version of torch.
+        safe = {"use_safetensors": True}
+        model = library.SentenceTransformer(str(folder) if local else os.fspath(name), device=device, model_kwargs=safe)
     except Exception as error:  # errors of the library, of its loaders, or of the network
         shown = os.fspath(name)
         what = f"the folder {shown!r}, which is incomplete" if local else f"{shown!r}, which is not on this machine"

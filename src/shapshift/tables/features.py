@@ -76,7 +76,7 @@ class TableSpec:
         are an error.
     text, image : str or sequence of str, optional
         Columns of texts, and of images, to turn into vectors. An image is its encoded bytes, or the path of a file,
-        relative to the folder of the table and inside it.
+        relative to the folder of the table and inside it; of a table in memory, to the current folder.
     embed : str, path-like, callable or Embedder, optional
         Model that turns them into vectors, by its folder or its name, or a function; by default, for texts,
         all-MiniLM-L6-v2. See :class:`shapshift.Embedder`. Vectors made by a model in a folder are cached on disk.

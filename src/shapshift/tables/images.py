@@ -52,6 +52,8 @@ class Images:
     def of(cls, column: Any, folder: str) -> Self:
         """Return the images of an Arrow column of paths or bytes, or of both as Hugging Face datasets have them.
 
+        Paths must lie in the folder of the table's file, or in the current folder where the table is in memory.
+
         Raises
         ------
         InputError
@@ -65,7 +67,7 @@ class Images:
         missing = [at for at, entry in enumerate(entries) if entry is None]
         if missing:
             raise InputError(f"has no image in {len(missing)} rows, the first of them row {missing[0]} (from 0)")
-        return cls(entries, folder or None)
+        return cls(entries, folder or os.curdir)  # a table in memory has no folder
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -121,17 +123,19 @@ class Images:
             path = (root / path).resolve()
             if not path.is_relative_to(root):
                 raise InputError(
-                    f"{self._name(at)} lies outside the folder of its table. Paths of images must be relative to that "
-                    "folder and stay inside it: move the images there."
+                    f"{self._name(at)} lies outside {self._base(at)}. Paths of images must be relative to that "
+                    "folder and stay inside it: move the images there, or put their bytes into the table."
                 )
         try:
             return path.read_bytes()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise InputError(
-                f"{self._name(at)} cannot be read ({why}). Paths of images are relative to "
-                f"{'the folder of their table' if folder else 'the current folder'}."
+                f"{self._name(at)} cannot be read ({why}). Paths of images are relative to {self._base(at)}."
             ) from None
+
+    def _base(self, at: int) -> str:
+        return "the current folder" if self.folders[at] in (None, os.curdir) else "the folder of its table"
 
     def _name(self, at: int) -> str:
         entry = self.entries[at]
