@@ -428,8 +428,7 @@ def check_access(page: Any, width: int) -> None:
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_no_serious_finding_of_axe_and_no_sideways_scrolling(
     browser: Any, shared: Running, scheme: str, width: int
 ) -> None:
@@ -548,8 +547,7 @@ def test_the_browser_is_started_with_a_file_that_forwards(browser: Any, running:
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_sellers_pages(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, width: int) -> None:
     from test_app import make_market
 

@@ -17,7 +17,7 @@ from shapshift.checks.memory import available_memory
 from shapshift.engine.rows.file import READING_BYTES
 from shapshift.engine.runner import Method, Runner
 
-N_ROWS, N_VAL = 200_000, 200
+N_ROWS, N_VAL = 200_000, 80  # more points than all threads hold at a time
 BUDGET = 100_000_000
 # Beside what the budget bounds: the validation set itself, its checks, allocator slack, thread stacks.
 SLACK = 8_000_000
@@ -183,7 +183,8 @@ def test_the_measurement_sees_memory() -> None:
 
 
 def test_memory_without_a_budget_is_never_n_times_m() -> None:
-    assert peak_growth(n_jobs=2, groups=True) < 8 * N_ROWS * N_VAL
+    n_val = 200
+    assert peak_growth(n_jobs=2, groups=True, shape=(N_ROWS, n_val, 8, 3, 0)) < 8 * N_ROWS * n_val
 
 
 def test_the_matrix_counts_towards_the_budget() -> None:
