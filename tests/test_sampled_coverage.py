@@ -221,7 +221,7 @@ def test_rounds_that_are_alike_by_chance_leave_intervals_of_some_width(sampler: 
         setting = Setting(n, size_chances(n, semivalue), worth[:1], worth[-1:], np.ones(1))
         truth = naive.semivalues(worth, naive.size_weights(n, 1, semivalue))
         hits = []
-        for seed in range(SEEDS):
+        for seed in range(SEEDS // 2):
             estimate = after_rounds(sampler, Tabulated(worth[:, None], n), setting, seed, rounds)
             error, freedom = estimate.standard_error()
             assert (error > 0).all()
