@@ -32,6 +32,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("ci") and os.environ.get("CI") != "true":
+        pytest.skip("takes long: set the environment variable CI=true to run it, as .ci/run does")
+
+
 @pytest.fixture
 def no_data_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither the user's folders nor the network: a test that fetches says so by replacing the fetch."""

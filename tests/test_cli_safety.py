@@ -450,6 +450,7 @@ def test_rerun_gives_the_same_bytes_when_inputs_were_renamed(here: Path) -> None
 KERNELS = ("Prescott", "Haswell", "SkylakeX")
 
 
+@pytest.mark.ci
 def test_results_do_not_depend_on_the_kernels_of_blas(here: Path) -> None:
     """On processors without these kernels, and with another library, this says nothing."""
     report = ("report", *FILES, "--budget", 100, "--noise", "0.5", "--repeats", 2)

@@ -32,6 +32,7 @@ TESTS = Path(__file__).parent
 MODULES = {"dask": "distributed", "ray": "ray"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 def test_a_cluster_leaves_the_same_bytes(kind: str) -> None:
     if find_spec(MODULES[kind]) is None:

@@ -90,6 +90,7 @@ def test_results_of_another_command_are_left_alone(here: Path) -> None:
     assert contents(here) == before
 
 
+@pytest.mark.ci
 def test_the_demo_runs_twice(here: Path) -> None:
     command = [sys.executable, "-m", "shapshift", "demo", "--out", "tour"]
     for _ in range(2):

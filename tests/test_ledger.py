@@ -782,7 +782,9 @@ def test_a_head_must_be_a_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are started by fork")
-@pytest.mark.parametrize(("runs", "kills"), [("ledger_runs.py", "5"), ("market_runs.py", "3")])
+@pytest.mark.parametrize(
+    ("runs", "kills"), [("ledger_runs.py", "5"), pytest.param("market_runs.py", "3", marks=pytest.mark.ci)]
+)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_rounds_are_closed_once_whatever_is_killed(
     kind: str, runs: str, kills: str, request: pytest.FixtureRequest

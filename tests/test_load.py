@@ -28,6 +28,7 @@ def test_loads_are_what_they_are_called() -> None:
     assert 0 < found < model.codes_.size, "too few rows: they were sorted, and exact values put to the test"
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_returns_to_its_level_after_many_calls() -> None:
     found = apart("load_runs", "many_calls(500)")
