@@ -26,6 +26,10 @@ demo: $(VENV)/.run  ## value, audit, correct and price a bundled dataset; prints
 # Tests start many programs; each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Threads of scikit-learn's boosting wait for each other in busy loops: where two test processes share the cores, a fit
+# of a second takes many.
+test test-bounds test-lowest: export OMP_WAIT_POLICY := PASSIVE
+
 # The processes begin in different files, so that each compiles its own kernels, and share what is left at the end.
 test: lint  ## check the style and the types, then run the tests
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)

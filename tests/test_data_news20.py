@@ -25,7 +25,7 @@ def encoder(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     log = SimpleNamespace(texts=[], models=[], options=[])
 
     class SentenceTransformer:
-        def __init__(self, name: str, device: str | None = None) -> None:
+        def __init__(self, name: str, device: str | None = None, model_kwargs: Any = None) -> None:
             log.models.append((name, device, self))
 
         def encode(self, texts: list[str], **options: Any) -> Any:

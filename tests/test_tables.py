@@ -944,7 +944,7 @@ def test_embedding_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_embedded_columns_take_their_place_unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
     class Model:
-        def __init__(self, name: str, device: str | None) -> None:
+        def __init__(self, name: str, device: str | None, model_kwargs: Any) -> None:
             assert name == data.EMBEDDING_MODEL
 
         def encode(self, texts: list[str], **_: Any) -> Any:
