@@ -25,6 +25,7 @@ from shapshift import (
 )
 from shapshift.checks.inputs import ROW_TYPES
 from shapshift.cross import count_shared
+from shapshift.engine.rows.distances import index_rows, tile_filler
 from shapshift.kernels.panels import DTYPES
 from shapshift.price.points import training_points
 from shapshift.tables import TableSpec, prepare, read_table
@@ -75,6 +76,25 @@ def test_values_are_those_of_the_float64_copy(name: str, kind: str) -> None:
     # Points of one type, rows of another.
     np.testing.assert_array_equal(copied.value(points, labels).values, expected.values)
     np.testing.assert_array_equal(kept.value(points.astype(np.float64), labels).values, expected.values)
+
+
+@pytest.mark.parametrize("kind", [*DTYPES])
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "cosine"])
+def test_the_number_of_points_changes_no_bit_of_a_distance(metric: str, kind: str) -> None:
+    X = rows_of(kind, n=70, d=11)[0] if kind != "float64" else np.random.default_rng(0).normal(size=(70, 11))
+    points = np.random.default_rng(1).normal(size=(40, 11)) * (1e4 if kind.startswith("float") else 100)
+    index, alone, together = index_rows(X, metric), np.empty((40, 66)), np.empty((40, 66))
+    for p in range(40):
+        tile_filler(index, points[p : p + 1])(slice(0, 1), slice(3, 69), alone[p : p + 1])
+    for size in range(1, 41):  # more of them are served at a time, and rows are converted beforehand
+        tile_filler(index, points[:size])(slice(0, size), slice(3, 69), together[:size])
+        assert together[:size].tobytes() == alone[:size].tobytes()
+    if metric != "cosine":  # by the definition, feature by feature
+        rows, expected = index.table()[3:69], np.zeros((40, 66))
+        for j in range(11):
+            difference = rows[None, :, j] - index.lay_out(points)[:, j, None]
+            expected += np.abs(difference) if metric == "manhattan" else np.square(difference)
+        np.testing.assert_allclose(alone, expected, rtol=1e-14)
 
 
 @pytest.mark.filterwarnings("ignore:.*rows have a copy")

@@ -22,7 +22,7 @@ from shapshift.kernels.panels import ROWS, for_kernels, pack, short_squared_sums
 @kernel
 def short_sums(panels: Any, points: Any, out: Any) -> None:
     for k in range(panels.shape[0]):
-        short_squared_sums(panels, k, points, out, k * ROWS)
+        short_squared_sums(panels[k], points, out, k * ROWS, panels[k])
 
 
 def rows_of(kind: str, n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,7 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shapshift._numba import fma, kernel
-from shapshift.kernels.panels import ROWS, START, STRIP, absolute_sums, as_float, panels_of, product_sums, squared_sums
+from shapshift.kernels.panels import (
+    ROWS,
+    START,
+    STRIP,
+    absolute_sums,
+    as_float,
+    in_float64,
+    panels_of,
+    product_sums,
+    squared_sums,
+)
 
 Floats = npt.NDArray[np.float64]
 Panels = npt.NDArray[Any]
@@ -28,25 +38,44 @@ NEARLY_PARALLEL = 2.0**-24
 BLOCK = 2048
 # Up to this number of rows of a panel are measured one by one.
 FEW_ROWS = 4
+# From this number of points on, a panel of shorter numbers is converted to float64 once, not for each few points.
+MANY_POINTS = 24
+
+
+def wide_panel(panels: Panels, n_points: int) -> Floats | None:
+    """Space for a panel in float64; None if rows are float64, or so few points have to be served that it is no gain."""
+    return None if panels.itemsize == 8 or n_points < MANY_POINTS else np.empty(panels.shape[1:])
 
 
 @kernel
-def squared_euclidean(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
-    """Fill ``tile[p, i]`` with the squared distance of ``points[p]`` to row ``first + i``; panels are (k, 4, d, 8)."""
-    _fill_tile(panels, first, points, False, tile)
+def squared_euclidean(panels: Panels, first: int, points: Floats, wide: Floats | None, tile: Floats) -> None:
+    """Fill a tile with squared distances.
+
+    Parameters
+    ----------
+    panels : ndarray (k, 4, d, 8)
+    first : int
+    points : float64 (b, d)
+    wide : float64 (4, d, 8) or None
+        From :func:`wide_panel`.
+    tile : float64 (b, n)
+        Out: ``tile[p, i]`` is the distance of ``points[p]`` to row ``first + i``.
+    """
+    _fill_tile(panels, first, points, wide, False, tile)
 
 
 @kernel
-def manhattan(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
+def manhattan(panels: Panels, first: int, points: Floats, wide: Floats | None, tile: Floats) -> None:
     """Fill ``tile`` with sums of absolute differences; arguments as in :func:`squared_euclidean`."""
-    _fill_tile(panels, first, points, True, tile)
+    _fill_tile(panels, first, points, wide, True, tile)
 
 
 @kernel
-def _fill_tile(panels, first, points, absolute, tile):
+def _fill_tile(panels, first, points, wide, absolute, tile):
     spare = np.empty((points.shape[0], ROWS))
     end = first + tile.shape[1]
-    for k in range(first // ROWS, panels_of(end)):
+    last = panels_of(end) - 1
+    for k in range(first // ROWS, last + 1):
         start = k * ROWS
         lo, hi = max(first, start), min(end, start + ROWS)
         if hi - lo <= FEW_ROWS:
@@ -54,10 +83,11 @@ def _fill_tile(panels, first, points, absolute, tile):
             continue
         whole = hi - lo == ROWS
         out, column = (tile, start - first) if whole else (spare, 0)
+        panel, coming = in_float64(panels[k], wide), panels[min(k + 1, last)]
         if absolute:
-            absolute_sums(panels, k, points, out, column)
+            absolute_sums(panel, points, out, column, coming)
         else:
-            squared_sums(panels, k, points, out, column)
+            squared_sums(panel, points, out, column, coming)
         if not whole:
             tile[:, lo - first : hi - first] = spare[:, lo - start : hi - start]
 
@@ -80,7 +110,7 @@ def _add(difference, total):
 
 
 @kernel
-def cosine(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
+def cosine(panels: Panels, first: int, points: Floats, wide: Floats | None, tile: Floats) -> None:
     """Fill ``tile`` with cosine distances of rows no longer than 1; arguments as in :func:`squared_euclidean`."""
     sums, near = np.empty((2, points.shape[0], ROWS)), np.empty(ROWS, np.int64)
     squares, inverse = np.empty((2, ROWS)), np.empty((2, ROWS))
@@ -88,15 +118,17 @@ def cosine(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
     for p in range(points.shape[0]):
         own[0, p], own[1, p] = inverse_length(squared_length(points[p]))
     end = first + tile.shape[1]
-    for k in range(first // ROWS, panels_of(end)):
+    last = panels_of(end) - 1
+    for k in range(first // ROWS, last + 1):
         start = k * ROWS
+        panel = in_float64(panels[k], wide)
         lo, hi = max(first, start) - start, min(end, start + ROWS) - start
         squares[0], squares[1] = START, 0.0
         for i in range(0, ROWS, STRIP):
-            _add_squares(panels[k, i // STRIP], squares[0, i : i + STRIP], squares[1, i : i + STRIP])
+            _add_squares(panel[i // STRIP], squares[0, i : i + STRIP], squares[1, i : i + STRIP])
         for i in range(ROWS):
             inverse[0, i], inverse[1, i] = inverse_length((squares[0, i], squares[1, i]))
-        product_sums(panels, k, points, sums, 0)
+        product_sums(panel, points, sums, 0, panels[min(k + 1, last)])
         for p in range(points.shape[0]):
             out, found = tile[p, start + lo - first : start + hi - first], 0
             for i in range(lo, hi):
@@ -106,7 +138,7 @@ def cosine(panels: Panels, first: int, points: Floats, tile: Floats) -> None:
                 near[found] = i
                 found += out[i - lo] < NEARLY_PARALLEL
             if found > 0:
-                _measure_again(panels[k], lo, points[p], near[:found], (own[0, p], own[1, p]), inverse, out)
+                _measure_again(panel, lo, points[p], near[:found], (own[0, p], own[1, p]), inverse, out)
 
 
 @kernel

@@ -186,8 +186,9 @@ def collect_by_bounds(rounded: Rounded, wanted: int, collected: Collected) -> No
     distances = np.empty(n_points * ROWS)
     for p in range(n_points):
         within[p] = _short_limit(limits[p], lost[p], points.shape[1])
-    for k in range(panels_of(n_rows)):
-        short_squared_sums(panels, k, short, sums, 0)
+    last_panel = panels_of(n_rows) - 1
+    for k in range(last_panel + 1):
+        short_squared_sums(panels[k], short, sums, 0, panels[min(k + 1, last_panel)])
         found, first, last = 0, k * ROWS, min(ROWS, n_rows - k * ROWS)
         for p in range(n_points):
             if counts[p] >= 0:

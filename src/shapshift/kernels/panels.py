@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 
 from shapshift._numba import kernel
@@ -178,6 +179,28 @@ def _as_float(typing, entry):
 as_float = cast(Callable[[Any], Any], intrinsic(_as_float))
 
 
+def _given(typing, array, other):
+    def build(context, builder, signature, arguments):
+        which = 1 if isinstance(signature.args[0], types.NoneType) else 0
+        return impl_ret_borrowed(context, builder, signature.return_type, arguments[which])
+
+    return (other if isinstance(array, types.NoneType) else array)(array, other), build
+
+
+#: The first of two arrays, or the second one if the first is None.
+given = cast(Callable[[Any, Any], Any], intrinsic(_given))
+
+
+@kernel
+def in_float64(panel: npt.NDArray[Any], wide: npt.NDArray[np.float64] | None) -> Any:
+    """Return a panel, converted if there is space for it."""
+    if wide is not None:
+        short, numbers = panel.reshape(-1), wide.reshape(-1)
+        for i in range(short.size):
+            numbers[i] = as_float(short[i])
+    return given(wide, panel)
+
+
 def _panel_sums(
     term: Callable[..., list[Any]], starts: tuple[float, ...], together: tuple[tuple[int, int], ...], number: Any
 ) -> Any:
@@ -198,27 +221,28 @@ def _panel_sums(
     Returns
     -------
     callable
-        ``sums(panels, k, points, out, column)``: sums of panel k go to ``out`` (points, rows), or (sums, points, rows),
-        from ``column`` on. Indices are not checked.
+        ``sums(panel, points, out, column, coming)``: sums go to ``out`` (points, rows), or (sums, points, rows), from
+        ``column`` on. Meanwhile the panel ``coming`` is fetched from memory. Indices are not checked.
     """
 
-    def sums(typing, panels, k, points, out, column):
-        if panels.layout != "C" or points.layout != "C" or panels.dtype not in _ELEMENTS:
+    def sums(typing, panel, points, out, column, coming):
+        if any(array.layout != "C" for array in (panel, points, coming)) or panel.dtype not in _ELEMENTS:
             raise TypingError("panels and points must be C-contiguous, and panels of a type in which rows are kept")
         kind = types.float32 if number == _FLOAT else types.float64
-        if points.dtype != kind or out.dtype != kind or (panels.dtype == types.float64 and number == _FLOAT):
+        if points.dtype != kind or out.dtype != kind or (panel.dtype == types.float64 and number == _FLOAT):
             raise TypingError("points and sums must be of the type of the sums, and rows no longer")
 
         def build(context, builder, signature, arguments):
             kinds = signature.args
-            panels, points, out = (context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 2, 3))
-            shape = together[0 if _vector_bytes(context) == 64 else 1]
-            _PanelSums(context, builder, (kinds[0].dtype, number), panels, points, out, len(starts)).build(
-                term, starts, shape, arguments[1], arguments[4]
+            panel, points, out, coming = (
+                context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 1, 2, 4)
             )
+            shape = together[0 if _vector_bytes(context) == 64 else 1]
+            sums = _PanelSums(context, builder, (kinds[0].dtype, number), panel, points, out, len(starts))
+            sums.build(term, starts, shape, arguments[3], (coming, kinds[4].dtype.bitwidth // 8))
             return context.get_dummy_value()
 
-        return types.void(panels, types.int64, points, out, types.int64), build
+        return types.void(panel, points, out, types.int64, coming), build
 
     return intrinsic(sums)
 
@@ -227,10 +251,10 @@ class _PanelSums:
     """Builds the code of :func:`_panel_sums`, for one processor, one type of rows and one of sums."""
 
     def __init__(
-        self, context: Any, builder: Any, kinds: tuple[Any, Any], panels: Any, points: Any, out: Any, n_sums: int
+        self, context: Any, builder: Any, kinds: tuple[Any, Any], panel: Any, points: Any, out: Any, n_sums: int
     ) -> None:
         self.context, self.builder, (self.kind, self.number) = context, builder, kinds
-        self.panels, self.points = panels, points
+        self.points, self.panel = points, builder.bitcast(panel.data, _I8.as_pointer())
         self.bytes, self.size = 4 if self.number == _FLOAT else 8, self.kind.bitwidth // 8
         self.lanes = _vector_bytes(context) // self.bytes
         self.numbers = ir.VectorType(self.number, self.lanes)
@@ -239,30 +263,38 @@ class _PanelSums:
         self.to_point, self.to_sum = strides[-2], strides[0] if n_sums > 1 else None
         fma = ir.FunctionType(self.numbers, [self.numbers] * 3)
         self.fma = cgutils.get_or_insert_function(builder.module, fma, f"llvm.fma.v{self.lanes}f{8 * self.bytes}")
+        fetch = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        self.fetch = cgutils.get_or_insert_function(builder.module, fetch, "llvm.prefetch.p0i8")
 
-    def build(self, term: Any, starts: tuple[float, ...], shape: tuple[int, int], k: Any, column: Any) -> None:
-        """Loop over all points, several at a time, and for each of these over all rows of panel k."""
+    def build(self, term: Any, starts: tuple[float, ...], shape: tuple[int, int], column: Any, coming: Any) -> None:
+        """Loop over all points, several at a time, and for each of these over all rows of the panel."""
         builder, (most, n_vectors) = self.builder, shape
         n_points = builder.extract_value(self.points.shape, 0)
         d = builder.extract_value(self.points.shape, 1)
-        panel = builder.bitcast(self.panels.data, _I8.as_pointer())
-        panel = builder.gep(panel, [builder.mul(builder.mul(k, d), _number(ROWS * self.size))])
+        coming, size = builder.bitcast(coming[0].data, _I8.as_pointer()), coming[1]
         done = _number(0)
         for together in (most, 2, 1):
             rest = builder.urem(builder.sub(n_points, done), _number(together))
             stop = builder.sub(n_points, rest)
-            slots = [[[cgutils.alloca_once(builder, self.numbers) for _ in starts] for _ in range(n_vectors)]
+            # Of few points more rows at a time: a sum waits for its last addition.
+            vectors = n_vectors if together == most else min(2 * n_vectors, ROWS // self.lanes)
+            slots = [[[cgutils.alloca_once(builder, self.numbers) for _ in starts] for _ in range(vectors)]
                      for _ in range(together)]  # fmt: skip
-            step = _number(self.lanes * n_vectors)
+            step = _number(self.lanes * vectors)
             with (
                 cgutils.for_range_slice(builder, done, stop, _number(together)) as (p, _),
                 cgutils.for_range_slice(builder, _number(0), _number(ROWS), step) as (row, _),
             ):
-                self._add_features(term, starts, slots, panel, d, p, row)
+                # The next panel is fetched bit by bit: the share of it that these pairs are of all pairs.
+                pairs = builder.add(builder.mul(p, _number(ROWS)), builder.mul(row, _number(together)))
+                first = builder.udiv(builder.mul(builder.mul(pairs, d), _number(size)), n_points)
+                stride = builder.udiv(_number(together * self.lanes * vectors * size), n_points)
+                ahead = builder.gep(coming, [first]), builder.add(stride, _number(1))
+                self._add_features(term, starts, slots, d, p, row, ahead)
                 self._store(slots, p, builder.add(column, row))
             done = stop
 
-    def _add_features(self, term: Any, starts: Any, slots: Any, panel: Any, d: Any, p: Any, row: Any) -> None:
+    def _add_features(self, term: Any, starts: Any, slots: Any, d: Any, p: Any, row: Any, ahead: Any) -> None:
         builder = self.builder
         for vector in (vector for point in slots for vector in point):
             for slot, start in zip(vector, starts, strict=True):
@@ -274,13 +306,17 @@ class _PanelSums:
         # or consist of whole strips.
         strip = builder.mul(builder.udiv(row, _number(STRIP)), builder.mul(d, _number(STRIP * self.size)))
         place = builder.mul(builder.urem(row, _number(STRIP)), _number(self.size))
-        begin, offsets = builder.gep(panel, [builder.add(strip, place)]), []
+        begin, offsets = builder.gep(self.panel, [builder.add(strip, place)]), []
         for first in range(0, self.lanes * len(slots[0]), min(self.lanes, STRIP)):
             behind = builder.mul(d, _number(first // STRIP * STRIP * self.size))
             offsets.append(builder.add(behind, _number(first % STRIP * self.size)))
         undefined = ir.Constant(self.numbers, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(_I32, self.lanes), [0] * self.lanes)
+        read, second_level, data = (ir.Constant(_I32, value) for value in (0, 2, 1))
         with cgutils.for_range(builder, d) as loop:
+            builder.call(
+                self.fetch, [builder.gep(ahead[0], [builder.mul(loop.index, ahead[1])]), read, second_level, data]
+            )
             feature = builder.gep(begin, [builder.mul(loop.index, _number(STRIP * self.size))])
             pieces = [self._load(builder.gep(feature, [offset])) for offset in offsets]
             step = len(pieces) // len(slots[0])
@@ -293,6 +329,19 @@ class _PanelSums:
                     added = term(builder, self.fma, entries, at, [builder.load(slot) for slot in sums])
                     for slot, total in zip(sums, added, strict=True):
                         builder.store(total, slot)
+        if len(starts) == 1:  # all but products
+            self._keep_rolled(loop.index.incomings[-1][1])
+
+    def _keep_rolled(self, last: Any) -> None:
+        """Tell LLVM not to unroll the loop that ends with this block.
+
+        Unrolled, it would keep sums in memory and take up to a half longer. Products gain a third by it.
+        """
+        module = self.builder.module
+        no_unrolling = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
+        loop = ir.MDValue(module, [], name=str(len(module.metadata)))
+        loop.operands = loop, no_unrolling  # LLVM knows a loop by metadata whose first operand is itself
+        last.terminator.set_metadata("llvm.loop", loop)
 
     def _load(self, address: Any) -> Any:
         vector = ir.VectorType(_ELEMENTS[self.kind], min(self.lanes, STRIP))
@@ -321,11 +370,11 @@ def _number(value: int) -> Any:
     return ir.Constant(_I64, value)
 
 
-Sums = Callable[[Any, int, Any, Any, int], None]
+Sums = Callable[[Any, Any, Any, int, Any], None]
 
 #: Squared differences, absolute differences, and products with what they lack.
-squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((6, 4), (5, 2)), _DOUBLE))
+squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((6, 4), (6, 2)), _DOUBLE))
 absolute_sums = cast(Sums, _panel_sums(_absolute, (0.0,), ((6, 4), (5, 2)), _DOUBLE))
 product_sums = cast(Sums, _panel_sums(_product, (START, 0.0), ((6, 2), (6, 1)), _DOUBLE))
 #: Squared differences in float32, for rows of shorter types than float64.
-short_squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((6, 2), (6, 2)), _FLOAT))
+short_squared_sums = cast(Sums, _panel_sums(_squared, (0.0,), ((8, 2), (6, 2)), _FLOAT))

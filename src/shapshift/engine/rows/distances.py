@@ -130,7 +130,8 @@ class TrainingIndex:
     def _fill(self, points: Rows, here: slice, rows: slice, tile: Floats) -> None:
         # Scaled tile by tile: a scaled copy of all points would exceed the memory budget.
         scaled = np.ascontiguousarray(self.lay_out(points[here]))
-        TILES[self.metric](for_kernels(self.rows), rows.start, scaled, tile)
+        wide = kernels.wide_panel(self.rows, scaled.shape[0])
+        TILES[self.metric](for_kernels(self.rows), rows.start, scaled, wide, tile)
 
     def _taken(self, chosen: Indices) -> npt.NDArray[Any]:
         within = chosen % ROWS
@@ -427,7 +428,7 @@ class FileRows(TrainingIndex):
             hi = min(lo + step, rows.stop)
             whole = hi - lo == tile.shape[1]
             piece = tile if whole else np.empty((tile.shape[0], hi - lo))
-            TILES[self.metric](self.rows.panels(lo, hi), 0, scaled, piece)
+            TILES[self.metric](self.rows.panels(lo, hi), 0, scaled, None, piece)
             if not whole:
                 tile[:, lo - rows.start : hi - rows.start] = piece
 
