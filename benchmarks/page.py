@@ -138,11 +138,16 @@ def features_chart(bench: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    bench, peers, gpu, counts = (read(name) for name in ("bench", "peers", "gpu", "instructions"))
+    bench, avx2, peers, gpu, counts = (read(name) for name in ("bench", "avx2", "peers", "gpu", "instructions"))
     chart(bench, peers, FIGURES / "rates.png")
     features_chart(bench, FIGURES / "features.png")
     pages = {
-        "benchmarks.md": {"bench": own_table(bench), "peers": peer_table(peers), "gpu": gpu_table(gpu)},
+        "benchmarks.md": {
+            "bench": own_table(bench),
+            "avx2": own_table(avx2),
+            "peers": peer_table(peers),
+            "gpu": gpu_table(gpu),
+        },
         "engineering_notes.md": {"instructions": count_table(counts)},
     }
     for page, tables in pages.items():

@@ -36,8 +36,8 @@ FEATURES = 32
 MANY_FEATURES = (32, 128, 384, 768, 1536)  # the last three are usual lengths of embeddings
 # Most that a method may take, in times of the float32 matrix product, by the number of features.
 PRODUCT_BARS = {"exact": {384: 2.8}, "truncated": {384: 2.0, 768: 1.6}}
-# What NumPy chooses its sort by; without these it is the AVX2 form.
-AVX512 = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+# What NumPy chooses its sort by, as older and newer releases name it; without these it is the AVX2 form.
+AVX512 = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4"
 GEMM_POINTS = 64  # validation points in one matrix product
 
 

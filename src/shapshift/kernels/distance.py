@@ -38,13 +38,15 @@ NEARLY_PARALLEL = 2.0**-24
 BLOCK = 2048
 # Up to this number of rows of a panel are measured one by one.
 FEW_ROWS = 4
-# From this number of points on, a panel of shorter numbers is converted to float64 once, not for each few points.
-MANY_POINTS = 24
+# From this number of points on, a panel of shorter numbers is converted to float64 once, not for each few points, if
+# it then fits in the second-level cache.
+MANY_POINTS, WIDE_BYTES = 24, 2**19
 
 
 def wide_panel(panels: Panels, n_points: int) -> Floats | None:
-    """Space for a panel in float64; None if rows are float64, or so few points have to be served that it is no gain."""
-    return None if panels.itemsize == 8 or n_points < MANY_POINTS else np.empty(panels.shape[1:])
+    """Space for a panel in float64; None if rows are float64, or to convert a panel beforehand would be no gain."""
+    worth_it = panels.itemsize < 8 and n_points >= MANY_POINTS and 8 * panels[0].size <= WIDE_BYTES
+    return np.empty(panels.shape[1:]) if worth_it else None
 
 
 @kernel
