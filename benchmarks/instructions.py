@@ -27,10 +27,10 @@ from typing import Any
 FEATURES = 32
 WORK = {
     # name: (training rows, validation points)
-    "np.argsort, N=10,000": (10_000, 64),
-    "exact, N=10,000": (10_000, 64),
-    "np.argsort, N=1,000,000": (1_000_000, 2),
-    "exact, N=1,000,000": (1_000_000, 2),
+    "np.argsort, N=10,000": (10_000, 640),
+    "exact, N=10,000": (10_000, 640),
+    "np.argsort, N=1,000,000": (1_000_000, 16),
+    "exact, N=1,000,000": (1_000_000, 16),
     "float32 GEMM, N=100,000": (100_000, 64),
     "truncated, N=100,000": (100_000, 640),
 }

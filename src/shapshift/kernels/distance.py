@@ -45,7 +45,7 @@ MANY_POINTS, WIDE_BYTES = 24, 2**19
 
 def wide_panel(panels: Panels, n_points: int) -> Floats | None:
     """Space for a panel in float64; None if rows are float64, or to convert a panel beforehand would be no gain."""
-    worth_it = panels.itemsize < 8 and n_points >= MANY_POINTS and 8 * panels[0].size <= WIDE_BYTES
+    worth_it = panels.itemsize < 8 and n_points >= MANY_POINTS and 8 * ROWS * panels.shape[2] <= WIDE_BYTES
     return np.empty(panels.shape[1:]) if worth_it else None
 
 
