@@ -18,6 +18,7 @@ from shapshift.engine.runner import Runner
 from shapshift.engine.tasks import ClassTask, class_task
 
 core.STEP = tiles.STEP = tiles.BLOCK = 16  # the interpreter takes its time
+tiles.LAUNCHED = 32  # several launches for the points of a tile
 
 
 def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
@@ -156,3 +157,11 @@ compare(1030, 100, "euclidean", buckets=1024)
 compare(1030, 100, "cosine", buckets=1024)
 compare(600, 18, "euclidean", buckets=None, near=True)
 compare(600, 18, "cosine", buckets=None)
+# More rows are asked for than lists of near rows have places.
+task, rows, job = problem(1030, 17, "euclidean", twice=False, near=False, whole=False, groups=0)
+deep = dataclasses.replace(job.rules, depth=1025)
+left = core.value_points(rows.train, deep, job.batch, coarse=core.Coarse(1024, 100, 1.0, 0), keep=job.keep)
+assert not left.inexact.any()
+torch.testing.assert_close(
+    left.sums.sum(0), core.value_points(rows.train, deep, job.batch).sums.sum(0), rtol=0, atol=1e-13
+)

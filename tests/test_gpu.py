@@ -400,6 +400,32 @@ def products_of_slices(part: Any, points: Any, norms: Any) -> tuple[Any, Any]:
     return part.unit * (part.norms + norms[:, None]) - 2 * part.unit * 2.0**32 * product, error
 
 
+@pytest.mark.parametrize("d", [96, 487, 2000, 32768])
+def test_sums_of_slices_have_32_bits(d: int) -> None:
+    torch = with_torch()
+    from shapshift.engine.gpu.products import MOST_SLICED, Slices
+
+    assert d <= MOST_SLICED
+    # All features of one size; all slices but the first at their least; sizes of which nothing is left when squared.
+    flat, low = torch.ones(2, d, dtype=torch.float64), 15.0 * 2**24 - 128.0 * (2**16 + 2**8 + 1)
+    flat[1, ::2] = -1.0
+    vectors = torch.cat([flat, low * flat, flat * torch.rand(d, dtype=torch.float64), 1e-160 * flat])
+    vectors[2:4, 0] = torch.maximum(vectors[2:4, 0], torch.tensor(127.0 * 2**24)) if d < 487 else vectors[2:4, 0]
+    given = Slices.of(vectors)
+    x = given.numbers.view(4, 8, -1).double()  # sums are exact in either
+    sums = [sum(x[j] @ x[k - j].T for j in range(k + 1)) for k in range(4)]
+    high = 256.0 * sums[0] + sums[1]
+    assert max(float(some.abs().max()) for some in (high, sums[2], sums[3])) < 2**31 - 2**24
+    product = (256.0 * high + sums[2] + ((sums[3] + 128.0) / 256.0).floor()) * 2.0**32
+    for p in range(8):
+        for i in range(p + 1):
+            right = sum(
+                Fraction(a) * Fraction(b) for a, b in zip(vectors[p].tolist(), vectors[i].tolist(), strict=True)
+            )
+            found = Fraction(float(product[p, i])) * Fraction(float(given.scale[p])) * Fraction(float(given.scale[i]))
+            assert abs(found - right) <= Fraction(float(given.weight[p])) * Fraction(float(given.weight[i])), (p, i)
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("d", [16, 130])

@@ -147,7 +147,8 @@ def _pair_variance(train: Train, rules: Rules, batch: Batch) -> float:
     from shapshift.engine.gpu import tiles
 
     count = max(1, min(len(batch), 8, ESTIMATED_PAIRS // train.n))
-    some = batch[torch.linspace(0, len(batch) - 1, count, device=train.codes.device).round().to(torch.int64)]
+    places = torch.linspace(0, len(batch) - 1, count, dtype=torch.float64, device=train.codes.device)
+    some = batch[places.round().to(torch.int64)]
     there = tiles.padded(some, torch.arange(count, device=train.codes.device), tiles.POINTS).points
     ordered, order = tiles.fill_distances(train.columns, there, train.metric)[:count].sort(dim=1)
     match = train.codes[order] == some.targets[:, None]

@@ -19,6 +19,8 @@ Tensor = Any  # torch is an optional dependency that mypy does not look at
 #: As in kernels.cu.
 THREADS, FINE, MOST_ROWS, TILE = 512, 2048, 6144, 4096
 COUNTING_THREADS = 1024
+# Bytes of shared memory that a kernel takes beside what its launch asks for, or more.
+BESIDE = 2048
 
 
 class Points(ctypes.Structure):
@@ -166,7 +168,7 @@ def most_rows(there: Any) -> int:
 def sort_lists(there: Any, distances: Tensor, rows: Tensor, lengths: Tensor) -> bool:
     """Sort lists (p, size) of distances and rows if their size is a power of two and they fit a block."""
     lists, size = distances.shape
-    fits = there is not None and size & (size - 1) == 0 and 14 * size <= there.most_shared
+    fits = there is not None and size & (size - 1) == 0 and 14 * size + BESIDE <= there.most_shared
     if fits:
         there.launch("sort_lists", (lists, 1), THREADS, 14 * size, distances, rows, lengths, size)
     return fits

@@ -67,7 +67,6 @@ class DeviceRows:
             Training row that each point ignores.
         tol : float or None
             Largest error bound in standard deviations of the values; None for exact values. With a matrix, with
-            Largest error bound in standard deviations of the values; None for exact values. With a matrix, with
             excluded rows, or without kernels, values are always exact.
         runner : Runner
             Its memory budget bounds the tiles of distances; there is one worker.

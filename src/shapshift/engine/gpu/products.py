@@ -184,9 +184,11 @@ class Products:
     def bounds(self, norms: Tensor) -> tuple[Tensor, Tensor]:
         """Return what rows or points, by their squared norms, add to the largest and to the least possible distance.
 
-        The rest of such a bound is -2 times ``unit`` times the product, in float64.
+        The rest of such a bound is -2 times ``unit`` times the product, in float64. Half of ``least`` each is as much
+        as `error` and `open_gap` have for both.
         """
-        error = self.slack * self.unit * (norms + self.least) + self.spread / 1.5 * (norms + self.least).sqrt()
+        least = self.least / 2.0
+        error = self.slack * self.unit * (norms + least) + self.spread / 1.5 * (norms + least).sqrt()
         return self.unit * norms + error, self.unit * norms - error
 
     @cached_property

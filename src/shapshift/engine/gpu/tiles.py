@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import triton
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from shapshift.engine.gpu import bucket_kernels, cuda, distance_kernels, rank_kernels
 from shapshift.engine.gpu.core import (
@@ -180,8 +179,11 @@ def certified_points(
     room = room_for(coarse.first, n, train.sample.shape[1])
     width = 2 * buckets + 32
     look = max(LOOK, max(rules.depth, rules.n_nearest) + LOOK // 2)
+    if look > room:  # lists are too short for the rows that are asked for
+        advance(todo.numel())
+        return todo
     _derive(train)
-    if train.products is not None:
+    if train.products is not None and _TRITON >= PRODUCT_TRITON:
         _ = train.products.slices, train.products.row_bounds
     if memory is not None:
         memory //= 2  # the other half is for the rows that are put into buckets together
@@ -189,7 +191,7 @@ def certified_points(
     most = GREEDY * coarse.mean_bound * n
     scale, square_scale = integer_scale(rules, batch, size, 1), integer_scale(rules, batch, size, 2)
     bound_scale = 2.0 ** min(61 - (size - 1).bit_length() - _exponent(most), 100)
-    counter = there if there is not None and 4 * buckets <= there.most_shared else None
+    counter = there if there is not None and 4 * buckets + cuda.BESIDE <= there.most_shared else None
     for here in todo.split(size):
         tile = padded(batch, here, BLOCK)
         p = len(tile)
@@ -227,7 +229,8 @@ def certified_points(
         good &= ~many_open
         level = result.put(here, entropy, nearest, rules)
         result.inexact[here] = good[: here.numel()]
-        if tied and rules.average:
+        # Of other points, lists may differ from run to run.
+        if rules.average and bool((tied & good).any()):
             match = torch.isfinite(near) & ((elements & 1) != 0)
             values = ordered_values(near, match, rules.c, rules.tail, passed, True)
         else:
@@ -287,6 +290,8 @@ def _put_into_buckets(
         points, norms = part.points(tile.points)
         bounds = part.bounds(norms)
         if slices is not None:
+            from triton.tools.tensor_descriptor import TensorDescriptor  # older versions do not have it
+
             own = Slices.of(points)
             row_slices, point_slices = (
                 TensorDescriptor.from_tensor(some.numbers, [BLOCK, SLICE_STEP]) for some in (slices, own)
@@ -334,7 +339,7 @@ def _put_into_buckets(
 def _order_near(
     train: Train, tile: Batch, there: Any, measured: tuple[Tensor, Tensor] | None, found: Tensor, rows: Tensor,
     near: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, bool, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Order listed rows (p, room) by distance; ``found`` has their numbers.
 
     Returns
@@ -343,8 +348,8 @@ def _order_near(
         Distances from near to far, infinite behind the last row, and 2 * row + match. Ties are ordered by row number.
     bad : bool tensor of shape (p,)
         Points whose order remains undecided.
-    tied : bool
-        Whether there are equal distances with different labels among the rows.
+    tied : bool tensor of shape (p,)
+        Points with equal distances of rows with different labels.
     weights : tensor of shape (p,)
         Products of each point's weight and the largest one of its rows.
     """
@@ -367,7 +372,7 @@ def _order_near(
         ERROR=0.0 if measured is None else 4.06 * part.unit, CHUNK=1024,
     )  # fmt: skip
     if measured is None:
-        return near, elements, torch.zeros_like(open_count) != 0, bool((open_count > 0).any()), weights
+        return near, elements, torch.zeros_like(open_count) != 0, open_count > 0, weights
     alone, tied = torch.zeros_like(open_rank, dtype=torch.int8), torch.zeros_like(open_count)
     bucket_kernels.settle_pairs[(p,)](
         train.features, tile.points, near, elements, norms, weights, open_count, open_rank, alone, tied,
@@ -382,7 +387,7 @@ def _order_near(
         measure = partial(direct_distances, train, tile.points)
         too_long, equal = settle(gap, measure, elements, near, q, open_rank[q, k].to(torch.int64))
         bad, tied = bad | too_long, tied | equal
-    return near, elements, bad, bool(tied.any()), weights
+    return near, elements, bad, tied, weights
 
 
 def rank_references(train: Train, batch: Batch, todo: Tensor, result: Result, memory: int | None) -> None:
