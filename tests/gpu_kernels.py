@@ -59,7 +59,7 @@ cuda.order_rows = order_rows
 
 
 def problem(
-    n: int, d: int, metric: str, *, twice: bool, near: bool, whole: bool, groups: int
+    n: int, d: int, metric: str, *, twice: bool, near: float, whole: bool, groups: int
 ) -> tuple[ClassTask, Any, Any]:  # fmt: skip
     rng = np.random.default_rng(d)
     X, Z = rng.normal(size=(n, d)) + 3.0, rng.normal(size=(3, d)) + 3.0
@@ -68,7 +68,7 @@ def problem(
     if twice:
         X[n // 2 :], Z[0] = X[: n - n // 2], X[5]
     if near:  # closer to each other than products can tell
-        X[n // 2 :] = X[: n - n // 2] * (1 + 1e-14)
+        X[n // 2 :] = X[: n - n // 2] * (1 + near)
     if metric == "cosine":
         X[7] = 0  # which has no direction
     index = index_rows(X, metric)
@@ -91,7 +91,7 @@ def problem(
 
 
 def compare(
-    n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False, near: bool = False, whole: bool = False,
+    n: int, d: int, metric: str, *, buckets: int | None, twice: bool = False, near: float = 0.0, whole: bool = False,
     groups: int = 2,
 ) -> None:  # fmt: skip
     task, rows, job = problem(n, d, metric, twice=twice, near=near, whole=whole, groups=groups)
@@ -155,10 +155,12 @@ compare(1030, 2, "euclidean", buckets=None, groups=0)
 # With products, whose errors are settled afterwards: of slices, and of a library.
 compare(1030, 100, "euclidean", buckets=1024)
 compare(1030, 100, "cosine", buckets=1024)
-compare(600, 18, "euclidean", buckets=None, near=True)
+compare(1030, 100, "euclidean", buckets=1024, twice=True)
+compare(1030, 100, "euclidean", buckets=1024, near=1e-11)
+compare(600, 18, "euclidean", buckets=None, near=1e-14)
 compare(600, 18, "cosine", buckets=None)
 # More rows are asked for than lists of near rows have places.
-task, rows, job = problem(1030, 17, "euclidean", twice=False, near=False, whole=False, groups=0)
+task, rows, job = problem(1030, 17, "euclidean", twice=False, near=0.0, whole=False, groups=0)
 deep = dataclasses.replace(job.rules, depth=1025)
 left = core.value_points(rows.train, deep, job.batch, coarse=core.Coarse(1024, 100, 1.0, 0), keep=job.keep)
 assert not left.inexact.any()
