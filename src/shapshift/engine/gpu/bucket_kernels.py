@@ -1,9 +1,10 @@
 """Triton kernels for certified values: buckets as tie groups.
 
-Rows are put into coarse buckets and never sorted (`bucket_products`, `bucket_slices`, `bucket_rows`, `bucket_pairs`).
-One pass over the counts makes a table of two values per bucket with their error bounds (`bucket_values`), and every
-row looks up its value (`add_cells`). Only the nearest rows are listed, ordered and valued one by one. The formulas are
-those of :mod:`shapshift.kernels.buckets`.
+Rows are put into coarse buckets and never sorted: first their places in a map (`bucket_products`, `bucket_slices` or
+`bucket_rows`), then buckets by these (`place_rows`) and, where they leave it open, by direct differences
+(`bucket_pairs`). One pass over the counts makes a table of two values per bucket with their error bounds
+(`bucket_values`), and every row looks up its value (`add_cells`). Only the nearest rows are listed, ordered
+(`near_neighbours`, `settle_pairs`) and valued one by one. The formulas are those of :mod:`shapshift.kernels.buckets`.
 """
 
 import triton
@@ -350,8 +351,8 @@ def near_neighbours(
     """Store 2 * row + match of ordered rows, and list neighbours of which one matches and whose order is open.
 
     As `Products.open_gap`, whose factors these are; open neighbours are equal ones if distances are direct. ``weights``
-    gets the products of a point's weight and the largest one of its rows. Listed is the rank of the second neighbour; a
-    list that is too short counts the ranks it should have.
+    gets the products of a point's weight and the largest one of its rows. Listed is the rank of the second neighbour,
+    negative if one of the two is open with another row; a list that is too short counts the ranks it should have.
     """
     p = tl.program_id(0).to(tl.int64)
     count = tl.minimum(tl.load(near_count + p * 32), room)
@@ -380,27 +381,32 @@ def near_neighbours(
         before = tl.load(rows + at - 1, mask=second, other=0)
         mixed = second & ((tl.load(codes + before, mask=second, other=-2) == target).to(tl.int32) != match)
         far = tl.load(distances + at, mask=inside, other=0.0)
-        gap = far - tl.load(distances + at - 1, mask=second, other=0.0)
+        close = tl.load(distances + at - 1, mask=second, other=0.0)
         if SURE:
-            open_ = mixed & (gap <= 0)
+            open_ = mixed & (far <= close)
+            alone = open_
         else:
-            reach = far * distance_factor + fixed
+            closer = tl.load(distances + at - 2, mask=second & (rank > 1), other=-1e300)
+            behind = tl.load(distances + at + 1, mask=inside & (rank + 1 < count), other=float("inf"))
+            farthest = tl.where(behind < float("inf"), behind, far)
+            reach = farthest * distance_factor + fixed
             if spread > 0:
-                reach += tl.sqrt(tl.load(norms + p) * 3.0 + far * 4.0 + tl.full((), LEAST, tl.float64)) * spread
-            open_ = mixed & (gap <= reach)
+                norm = tl.load(norms + p) * 3.0 + tl.full((), LEAST, tl.float64)
+                reach += tl.sqrt(norm + farthest * 4.0) * spread
+            open_ = mixed & (far - close <= reach)
+            alone = (close - closer > reach) & (behind - far > reach)
         slot = listed + tl.cumsum(open_.to(tl.int32), 0) - 1
-        tl.store(open_rank + p * open_room + slot, rank, mask=open_ & (slot < open_room))
+        tl.store(open_rank + p * open_room + slot, tl.where(alone, rank, -rank), mask=open_ & (slot < open_room))
         listed += tl.sum(open_.to(tl.int32), 0)
     tl.store(open_count + p, listed)
 
 
 @triton.jit
 def settle_pairs(
-    features, points, distances, elements, norms, weights, open_count, open_rank, settled, tied, d, room, open_room,
-    norm_factor, distance_factor, spread,
-    LEAST: tl.constexpr, ERROR: tl.constexpr, METRIC: tl.constexpr, BN: tl.constexpr,
+    features, points, distances, elements, open_count, open_rank, tied, d, room, open_room,
+    METRIC: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Order open neighbours by direct distances if neither is open with another row; ``settled`` tells which."""
+    """Order open neighbours by direct distances if neither is open with another row."""
     own = tl.program_id(0).to(tl.int64)
     count = tl.load(open_count + own)
     count = tl.where(count > open_room, 0, count)
@@ -408,18 +414,9 @@ def settle_pairs(
         slot = own * open_room + start + tl.arange(0, BN)
         inside = start + tl.arange(0, BN) < count
         rank = tl.load(open_rank + slot, mask=inside, other=0)
+        alone = inside & (rank > 0)
         p = own + tl.zeros((BN,), tl.int64)
-        at = p * room + rank
-        norm = tl.load(norms + p, mask=inside, other=0.0)
-        fixed = (norm + tl.full((BN,), LEAST, tl.float64)) * norm_factor + tl.load(weights + p) * ERROR
-        one = tl.load(distances + at - 1, mask=inside, other=0.0)
-        two = tl.load(distances + at, mask=inside, other=0.0)
-        before = tl.load(distances + at - 2, mask=inside & (rank > 1), other=-1e300)
-        behind = tl.load(distances + at + 1, mask=inside & (rank + 1 < room), other=float("inf"))
-        farthest = tl.where(behind < float("inf"), behind, two)
-        root = tl.sqrt(norm * 3.0 + farthest * 4.0 + tl.full((BN,), LEAST, tl.float64)) * spread
-        reach = farthest * distance_factor + fixed + root
-        alone = inside & (one - before > reach) & (behind - two > reach)
+        at = p * room + tl.where(alone, rank, 1)
         element = tl.load(elements + at - 1, mask=alone, other=0)
         other = tl.load(elements + at, mask=alone, other=0)
         one = _pair_distances(features, points, p, element >> 1, alone, d, METRIC, BN)
@@ -430,7 +427,6 @@ def settle_pairs(
         tl.store(distances + at - 1, tl.minimum(one, two), mask=alone)
         tl.store(distances + at, tl.maximum(one, two), mask=alone)
         tl.store(tied + p, 1, mask=alone & (one == two))
-        tl.store(settled + slot, alone.to(tl.int8), mask=inside)
 
 
 @triton.jit

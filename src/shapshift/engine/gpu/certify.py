@@ -12,8 +12,8 @@ from shapshift.engine.gpu.values import ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
 
-# Cells have 16 bits: two per bucket, and one for all near rows. Up to this number of buckets, two blocks of counters
-# fit the shared memory of a multiprocessor of the largest GPUs.
+# Cells have 16 bits: two per bucket, and one for all near rows. Counters of this many buckets take half of the shared
+# memory of a multiprocessor of the largest GPUs.
 MOST_BUCKETS = 28 * 1024
 # Rows of a tile of 64 points have 31 bits.
 MOST_ROWS = 2**25
@@ -84,7 +84,7 @@ def certify_points(
         for rounds in range(1, ROUNDS + 1):
             result, here = new_result(train, rules, batch), limit
             for todo in parts:
-                coarse = choose(n, here, convex, train.sample.shape[1])
+                coarse = choose(n, here, convex, train.sample.shape[1], 2 * max(rules.depth, rules.n_nearest))
                 if coarse is None:
                     break
                 value_points(
@@ -115,10 +115,13 @@ def bounds_of_one_bucket(n_rows: int, first: int) -> tuple[float, float]:
     return MEAN_BOUND / math.sqrt(first * n_rows), HUB_BOUND * (1 - math.sqrt(first / n_rows)) / first
 
 
-def choose(n_rows: int, limit: float, convex: int, sampled: int) -> Coarse | None:
-    """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper."""
+def choose(n_rows: int, limit: float, convex: int, sampled: int, least: int = 0) -> Coarse | None:
+    """Cheapest numbers of near rows and of buckets that keep all bounds below a limit; None if exact is cheaper.
+
+    ``least`` is the smallest number of near rows.
+    """
     best, cheapest = None, EXACT_COST * n_rows
-    first = 256
+    first = max(256, least)
     while 8 * first <= n_rows < MOST_ROWS and limit > 0:
         mean, hub = bounds_of_one_bucket(n_rows, first)
         buckets = max(math.ceil(max(mean, hub) / limit / BUCKET_STEP), 4) * BUCKET_STEP
@@ -139,17 +142,26 @@ def convex_from(c: Tensor) -> int:
 
 
 def _pair_variance(train: Train, rules: Rules, batch: Batch) -> float:
-    """Variance of a row's value on one point, estimated from a few points and without regard to ties.
+    """Variance of a row's value on one point, estimated from a few points with labels of rows, ties left aside.
 
     For unrelated points, means over them would have this variance divided by their number; common effects of the points
     only increase it.
     """
     from shapshift.engine.gpu import tiles
 
-    count = max(1, min(len(batch), 8, ESTIMATED_PAIRS // train.n))
-    places = torch.linspace(0, len(batch) - 1, count, dtype=torch.float64, device=train.codes.device)
-    some = batch[places.round().to(torch.int64)]
-    there = tiles.padded(some, torch.arange(count, device=train.codes.device), tiles.POINTS).points
-    ordered, order = tiles.fill_distances(train.columns, there, train.metric)[:count].sort(dim=1)
-    match = train.codes[order] == some.targets[:, None]
-    return float(ordered_values(ordered, match, rules.c, rules.tail, some.bases, False).var(1, correction=0).mean())
+    sizes = torch.bincount(train.codes, minlength=rules.n_classes)
+    known = torch.nonzero((batch.targets >= 0) & (sizes[batch.targets.clamp(min=0).to(torch.int64)] > 0)).squeeze(1)
+    if not known.numel():
+        return 0.0
+    together = ESTIMATED_PAIRS // train.n
+    count = min(known.numel(), 8, max(together, 2))
+    places = torch.linspace(0, known.numel() - 1, count, dtype=torch.float64, device=known.device).round()
+    spreads = []
+    for here in known[places.to(torch.int64)].split(max(together, 1)):
+        some = batch[here]
+        there = tiles.padded(batch, here, tiles.POINTS).points
+        ordered, order = tiles.fill_distances(train.columns, there, train.metric)[: len(some)].sort(dim=1)
+        match = train.codes[order] == some.targets[:, None]
+        values = ordered_values(ordered, match, rules.c, rules.tail, some.bases, False)
+        spreads.append(values.var(1, correction=0))
+    return float(torch.cat(spreads).mean())

@@ -369,23 +369,22 @@ def _order_near(
         near, rows, train.codes, tile.targets, found, norms, own, own if slices is None else slices.weight, elements,
         weights, open_count, open_rank, room, open_room, *factors, LEAST=1.0 if measured is None else part.least,
         SURE=measured is None, WEIGHTS=slices is not None,
-        ERROR=0.0 if measured is None else 4.06 * part.unit, CHUNK=1024,
+        ERROR=0.0 if measured is None else 4.06 * part.unit, CHUNK=512,
     )  # fmt: skip
     if measured is None:
         return near, elements, torch.zeros_like(open_count) != 0, open_count > 0, weights
-    alone, tied = torch.zeros_like(open_rank, dtype=torch.int8), torch.zeros_like(open_count)
+    tied = torch.zeros_like(open_count)
     bucket_kernels.settle_pairs[(p,)](
-        train.features, tile.points, near, elements, norms, weights, open_count, open_rank, alone, tied,
-        train.columns.shape[0], room, open_room, *factors, LEAST=part.least, ERROR=4.06 * part.unit,
-        METRIC=train.metric, BN=128,
+        train.features, tile.points, near, elements, open_count, open_rank, tied, train.columns.shape[0], room,
+        open_room, METRIC=train.metric, BN=128,
     )  # fmt: skip
     tied, bad = tied != 0, open_count > open_room
-    left = (torch.arange(open_room, device=device) < open_count[:, None]) & (alone == 0) & ~bad[:, None]
+    left = (torch.arange(open_room, device=device) < open_count[:, None]) & (open_rank < 0) & ~bad[:, None]
     q, k = torch.nonzero(left).unbind(1)
     if q.numel():
         gap = lambda q, far: part.open_gap(norms[q][:, None], far, weights[q][:, None])  # noqa: E731
         measure = partial(direct_distances, train, tile.points)
-        too_long, equal = settle(gap, measure, elements, near, q, open_rank[q, k].to(torch.int64))
+        too_long, equal = settle(gap, measure, elements, near, q, -open_rank[q, k].to(torch.int64))
         bad, tied = bad | too_long, tied | equal
     return near, elements, bad, tied, weights
 
