@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -24,12 +23,6 @@ settings.load_profile("shapshift")
 
 # A shell that starts the tests in the background ignores SIGINT, and so would every program that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collector skip what collecting the tests made: a twentieth of the processor time."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
