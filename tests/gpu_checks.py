@@ -226,7 +226,8 @@ def check_buckets(kind: str, metric: str, n: int, d: int, device: str, room: int
     """Buckets from products are those of direct differences, whatever counts them, and so are near rows."""
     train, _, batch = on(device, problem(kind, metric, n, 64, d))
     buckets, first = 1024, room // 2
-    maps = tiles._make_maps(train, batch, buckets, first)
+    centred = tiles._centred(train, batch)
+    maps = tiles._make_maps(train, batch, centred, buckets, first)
     runs = []
     for direct, there in ((True, None), (False, None), (False, cuda.kernels(train.codes.device))):
         rows = dataclasses.replace(train)
@@ -237,12 +238,12 @@ def check_buckets(kind: str, metric: str, n: int, d: int, device: str, room: int
             ((64, room), torch.float64), ((64, 32), torch.int32),
         )  # fmt: skip
         placed = tuple(torch.zeros(shape, dtype=kind_, device=device) for shape, kind_ in shapes)
-        tiles._put_into_buckets(rows, batch, there, maps, placed, None)
+        tiles._put_into_buckets(rows, batch, centred, there, maps, placed, None)
         runs.append(placed)
     right = runs[0]
     served = torch.ones(64, dtype=torch.bool, device=device)
     for found in runs[1:]:
-        good = found[5][:, 0] <= max(tiles.LEAST_OPEN, n // tiles.OPEN_SHARE)
+        good = found[5][:, 0] <= tiles.most_open(n)
         served &= good
         for part in (0, 1):
             same = found[part].to(torch.int32) == right[part].to(torch.int32)

@@ -191,12 +191,8 @@ def _taking(function: Callable[[dict[str, Any]], Any]) -> Callable[[Request], An
 def _response(function: Callable[[Any], Any], given: Any) -> Response:
     try:
         found = function(given)
-    except (
-        ValueError,
-        TypeError,
-        OverflowError,
-        OSError,
-    ) as error:  # what was asked for, or the disk; bugs are left to the server
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        # What was asked for, or the disk; bugs are left to the server.
         return JSONResponse({"error": str(error)}, 400)
     return found if isinstance(found, Response) else JSONResponse(_plain(found))
 

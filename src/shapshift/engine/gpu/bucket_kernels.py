@@ -30,6 +30,14 @@ def _bucket_of(place, knots, p, PIECE_BITS: tl.constexpr):
 
 
 @triton.jit
+def _place_of(distance, begin, span, up):
+    """Patterns of distances, how far they are past the begin of a map, and their places in it."""
+    pattern = (distance.to(tl.int64, bitcast=True) >> 32).to(tl.int32)
+    past = pattern - begin
+    return pattern, past, (tl.minimum(tl.maximum(past, 0), span) << up) & -8
+
+
+@triton.jit
 def _store_places(
     most, least, start, first_point, first, span, up, places, distances, n,
     SURE: tl.constexpr, BP: tl.constexpr, BN: tl.constexpr,
@@ -44,10 +52,8 @@ def _store_places(
     p = tl.arange(0, BP)[:, None]
     rows = tl.arange(0, BN)[None, :]
     inside = rows < n - start
-    pattern = (most.to(tl.int64, bitcast=True) >> 32).to(tl.int32)
-    past = pattern - tl.load(first + first_point + p)
-    farthest = tl.load(span + first_point + p)
-    place = (tl.minimum(tl.maximum(past, 0), farthest) << tl.load(up + first_point + p)) & -8
+    own = first_point + p
+    pattern, past, place = _place_of(most, tl.load(first + own), tl.load(span + own), tl.load(up + own))
     place |= past & -2147483648
     if not SURE:
         before = tl.maximum((least.to(tl.int64, bitcast=True) >> 32).to(tl.int32), 0)
@@ -213,8 +219,7 @@ def bucket_pairs(
         p = own + tl.zeros((BN,), tl.int32)
         row = tl.load(open_row + own.to(tl.int64) * open_room + at, mask=inside, other=0)
         total = _pair_distances(features, points, p, row, inside, d, METRIC, BN)
-        past = (total.to(tl.int64, bitcast=True) >> 32).to(tl.int32) - tl.load(first + p)
-        place = (tl.minimum(tl.maximum(past, 0), tl.load(span + p)) << tl.load(up + p)) & -8
+        _, past, place = _place_of(total, tl.load(first + p), tl.load(span + p), tl.load(up + p))
         match = (tl.load(codes + row, mask=inside, other=-2) == tl.load(targets + p)).to(tl.int32)
         bucket, _ = _bucket_of(place.to(tl.uint32), knots, p, PIECE_BITS)
         near = inside & (past < 0)

@@ -18,7 +18,8 @@ Tensor = Any  # torch is an optional dependency that mypy does not look at
 PRODUCT_FEATURES = 16
 # Numbers of features for which slices pay, and from which sums of their products could leave 32 bits.
 SLICED_FEATURES, MOST_SLICED = 96, 2**15
-# Features are filled up to a multiple of this for products of slices; so many numbers are cut into slices at a time.
+# The number of features is filled up to a multiple of SLICE_STEP for products of slices. SLICED_TOGETHER is the largest
+# number of features, over all vectors, that are cut into slices at a time.
 SLICE_STEP, SLICED_TOGETHER = 64, 2**27
 # Largest number of a first slice, and of the length of all first slices.
 LARGEST_SLICE, LONGEST = 127.0, 2800.0

@@ -31,6 +31,7 @@ from shapshift.engine.gpu.products import SLICE_STEP, Slices, settle
 from shapshift.engine.gpu.values import label_entropy, mean_ranks, ordered_values
 
 Tensor = Any  # torch is an optional dependency that mypy does not look at
+Centred = Any  # points less the mean of the rows, and their squared norms; None if products do not pay
 
 # Number of ranks processed together.
 CHUNK = 1024
@@ -38,7 +39,7 @@ CHUNK = 1024
 FEW_ROWS, MANY_ROWS = 2**16, 2**19
 # Number of points measured by one program.
 POINTS = 8
-# Points of a tile with buckets are a multiple of this, and so many of them are put into buckets by one launch.
+# Tiles with buckets have a multiple of BLOCK points. One launch puts at most LAUNCHED of them into buckets.
 BLOCK, LAUNCHED = 64, 2048
 # One row of a point in this many may be measured again, and at least this many rows.
 OPEN_SHARE, LEAST_OPEN = 64, 64
@@ -68,8 +69,10 @@ def exact_points(
     for here in todo.split(size) if todo.numel() else ():
         tile = padded(batch, here, STEP)
         p = len(tile)
-        entries, norms = _measure(train, tile)
-        distances, order, unsettled = _order_tile(train, rules, tile, there, entries, norms)
+        centred = _centred(train, tile)
+        norms = None if centred is None else centred[1]
+        entries = _measure(train, tile, centred)
+        distances, order, unsettled = _order_tile(train, rules, tile, there, entries, centred)
         at, rows, short = _nearest_rows(train, rules, tile, norms, distances[:, :look], order[:, :look] >> 1)
         entropy, cut = label_entropy(at, train.codes[rows], rules.n_classes, rules.depth, rules.average, look == n)
         good = (torch.arange(p, device=device) < here.numel()) & ~unsettled & ~cut & ~short
@@ -110,20 +113,25 @@ def _derive(train: Train) -> None:
         _ = train.features
 
 
-def _measure(train: Train, tile: Batch) -> tuple[Tensor, Tensor]:
-    """Products of points and rows, and the points' squared norms; distances and None if products do not pay."""
-    if train.products is None:
-        return fill_distances(train.columns, tile.points, train.metric), None
-    points, norms = train.products.points(tile.points)
-    return points @ train.products.columns, norms
+def _centred(train: Train, tile: Batch) -> Centred:
+    """Points of a tile less the mean of the rows, and their squared norms; None if products do not pay."""
+    return None if train.products is None else train.products.points(tile.points)
+
+
+def _measure(train: Train, tile: Batch, centred: Centred) -> Tensor:
+    """Products of points and rows; distances if products do not pay."""
+    if centred is None:
+        return fill_distances(train.columns, tile.points, train.metric)
+    return centred[0] @ train.products.columns
 
 
 def _order_tile(
-    train: Train, rules: Rules, tile: Batch, there: Any, entries: Tensor, norms: Tensor
+    train: Train, rules: Rules, tile: Batch, there: Any, entries: Tensor, centred: Centred
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Distances from near to far, 2 * row + match in that order, and the points left to another method."""
     n, part = train.n, train.products
-    maps = _make_maps(train, tile, cuda.buckets_of(n) * cuda.FINE, None)
+    norms: Tensor = None if centred is None else centred[1]
+    maps = _make_maps(train, tile, centred, cuda.buckets_of(n) * cuda.FINE, None)
     listed = torch.empty(MOST_OPEN, dtype=torch.int64, device=entries.device)
     distances, order, starts, found, unsettled = cuda.order_rows(
         there, entries, norms, part, maps, train.codes, tile.targets, listed, average=rules.average
@@ -200,17 +208,18 @@ def certified_points(
         found = torch.zeros(p, 32, dtype=torch.int32, device=device)
         rows = torch.zeros(p, room, dtype=torch.int32, device=device)
         near = torch.empty(p, room, dtype=torch.float64, device=device)
-        maps = _make_maps(train, tile, buckets, coarse.first)
+        centred = _centred(train, tile)
+        maps = _make_maps(train, tile, centred, buckets, coarse.first)
         opened = torch.zeros_like(found)
         placed = cells, counts, found, rows, near, opened
-        measured = _put_into_buckets(train, tile, counter, maps, placed, memory)
-        many_open = opened[:, 0] > max(LEAST_OPEN, n // OPEN_SHARE)
+        measured = _put_into_buckets(train, tile, centred, counter, maps, placed, memory)
+        many_open = opened[:, 0] > most_open(n)
         if measured is not None and train.products.slices is not None and int(many_open.sum()) > p // 2:
             vars(train.products)["slices"] = None  # too coarse for these rows, where float64 may not be
             for counted in (counts, found, opened):
                 counted.zero_()
-            measured = _put_into_buckets(train, tile, counter, maps, placed, memory)
-            many_open = opened[:, 0] > max(LEAST_OPEN, n // OPEN_SHARE)
+            measured = _put_into_buckets(train, tile, centred, counter, maps, placed, memory)
+            many_open = opened[:, 0] > most_open(n)
         near, elements, bad, tied, weights = _order_near(train, tile, there, measured, found, rows, near)
         table = torch.empty(p, width, dtype=torch.int64, device=device)
         table[:, 2 * buckets :] = 0
@@ -256,14 +265,25 @@ def certified_points(
     return todo[~result.inexact[todo]]
 
 
+def most_open(n: int) -> int:
+    """Return the number of rows of a point that may be measured again."""
+    return max(LEAST_OPEN, n // OPEN_SHARE)
+
+
 def _put_into_buckets(
-    train: Train, tile: Batch, there: Any, maps: tuple[Tensor, ...], placed: tuple[Tensor, ...], memory: int | None
+    train: Train,
+    tile: Batch,
+    centred: Centred,
+    there: Any,
+    maps: tuple[Tensor, ...],
+    placed: tuple[Tensor, ...],
+    memory: int | None,
 ) -> tuple[Tensor, Tensor] | None:
     """Put all rows into buckets, count them, and list near rows.
 
     Parameters
     ----------
-    train, tile
+    train, tile, centred
     there : Kernels or None
         What counts in shared memory; None if it cannot.
     maps : tuple of tensor
@@ -280,14 +300,14 @@ def _put_into_buckets(
     n, d, device = train.n, train.columns.shape[0], train.codes.device
     part = train.products if _TRITON >= PRODUCT_TRITON else None
     slices: Any = None if part is None else part.slices
-    buckets, room, open_room = placed[1].shape[1], placed[3].shape[1], max(LEAST_OPEN, n // OPEN_SHARE)
+    buckets, room, open_room = placed[1].shape[1], placed[3].shape[1], most_open(n)
     step = min(len(tile), LAUNCHED, tile_points(train, memory, 12 * n, BLOCK, 2 * TILE_PAIRS))
     places = torch.empty(step, n, dtype=torch.int32, device=device)
     distances = torch.empty(step, n, dtype=torch.float64, device=device)
     open_row = torch.empty(step, open_room, dtype=torch.int32, device=device)
     weights = torch.zeros(len(tile), dtype=torch.float64, device=device)
     if part is not None:
-        points, norms = part.points(tile.points)
+        points, norms = centred
         bounds = part.bounds(norms)
         if slices is not None:
             from triton.tools.tensor_descriptor import TensorDescriptor  # older versions do not have it
@@ -382,9 +402,10 @@ def _order_near(
     left = (torch.arange(open_room, device=device) < open_count[:, None]) & (open_rank < 0) & ~bad[:, None]
     q, k = torch.nonzero(left).unbind(1)
     if q.numel():
-        gap = lambda q, far: part.open_gap(norms[q][:, None], far, weights[q][:, None])  # noqa: E731
-        measure = partial(direct_distances, train, tile.points)
-        too_long, equal = settle(gap, measure, elements, near, q, -open_rank[q, k].to(torch.int64))
+        too_long, equal = settle(
+            lambda q, far: part.open_gap(norms[q][:, None], far, weights[q][:, None]),
+            partial(direct_distances, train, tile.points), elements, near, q, -open_rank[q, k].to(torch.int64),
+        )  # fmt: skip
         bad, tied = bad | too_long, tied | equal
     return near, elements, bad, tied, weights
 
@@ -418,12 +439,14 @@ def direct_distances(train: Train, points: Tensor, p: Tensor, rows: Tensor) -> T
     return found
 
 
-def _make_maps(train: Train, tile: Batch, buckets: int, first: int | None) -> tuple[Tensor, ...]:
+def _make_maps(
+    train: Train, tile: Batch, centred: Centred, buckets: int, first: int | None
+) -> tuple[Tensor, ...]:  # fmt: skip
     part = train.products
-    if part is None:
+    if centred is None:
         sample = fill_distances(train.sample, tile.points, train.metric)
     else:
-        points, norms = part.points(tile.points)
+        points, norms = centred
         sample = part.distances(points @ part.sample, part.sample_norms, norms)
     p, size = sample.shape
     coarse = first is not None
